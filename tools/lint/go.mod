@@ -1,0 +1,3 @@
+module freehold.dev/freehold/tools/lint
+
+go 1.26
