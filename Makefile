@@ -1,0 +1,63 @@
+# make demo   a tenant from nothing to a kubeconfig, and away again        make dev    a plane with a sandbox, until Ctrl-C
+# make test   everything that must hold                                   make check  formatting, vet, lint, drift
+# make bench  the numbers, as ratios to a baseline of the same run        make build  every binary, under bin/
+
+SHELL       := /bin/sh
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GO_LDFLAGS  := -s -w -X main.version=$(VERSION)
+BINARIES    := freehold talosim terraform-provider-talos
+TEST_FLAGS  ?=
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := build
+.PHONY: build demo dev test test-full check lint vuln generate drift bench clean tofu kubectl
+
+build: $(addprefix bin/,$(BINARIES))
+
+# The go command knows best what is stale.
+.PHONY: $(addprefix bin/,$(BINARIES))
+$(addprefix bin/,$(BINARIES)): bin/%:
+	@go build -trimpath -ldflags '$(GO_LDFLAGS)' -o $@ ./cmd/$*
+
+tofu kubectl:
+	@tools/need.sh $@ >/dev/null
+
+demo: build tofu
+	@FREEHOLD_TOFU=$$(tools/need.sh tofu) bin/freehold demo
+
+dev: build tofu
+	@FREEHOLD_TOFU=$$(tools/need.sh tofu) exec bin/freehold dev
+
+# Race detection needs cgo. The binaries under test are the ones that users start.
+test: check build tofu kubectl
+	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_KUBECTL=$$(tools/need.sh kubectl) FREEHOLD_BIN=$(CURDIR)/bin \
+		CGO_ENABLED=1 go test -race -short $(TEST_FLAGS) ./...
+
+# The deep variants: more kills, longer random walks, fuzzing of every decoder.
+test-full: check build tofu kubectl
+	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_KUBECTL=$$(tools/need.sh kubectl) FREEHOLD_BIN=$(CURDIR)/bin \
+		CGO_ENABLED=1 go test -race -timeout 60m $(TEST_FLAGS) ./...
+	@tools/fuzz.sh 30s
+
+check: lint drift vuln
+
+lint:
+	@test -z "$$(gofmt -l client cmd internal test bench api)" || { echo 'gofmt these:'; gofmt -l client cmd internal test bench api; exit 1; }
+	@go vet ./...
+	@$$(tools/need.sh golangci-lint) run
+
+# Needs the vulnerability database; without it there is nothing to say.
+vuln:
+	@tools/vuln.sh
+
+generate:
+	@go generate ./...
+
+drift: generate
+	@git diff --exit-code --stat -- api docs || { echo 'generated files changed: commit the result of make generate'; exit 1; }
+
+bench: build tofu
+	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_BIN=$(CURDIR)/bin go test -run '^$$' -bench . -benchtime 1x ./bench/...
+
+clean:
+	rm -rf bin build

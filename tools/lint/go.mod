@@ -1,3 +1,0 @@
-module freehold.dev/freehold/tools/lint
-
-go 1.26
