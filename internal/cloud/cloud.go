@@ -69,7 +69,13 @@ const (
 	ConditionMachinesUnreachable = "MachinesUnreachable"
 	// ConditionMachinesMissing: True tells that fewer machines can be had than are declared.
 	ConditionMachinesMissing = "MachinesMissing"
+	// ConditionPluginsPending: True names the plugins that are declared and that this version does not install.
+	ConditionPluginsPending = "PluginsPending"
 )
+
+// ClaimMachineAddress is the store's index of unique management addresses: a [MachineAddress] in its canonical
+// form, owned by the machine's stored name. Whoever creates, readdresses or removes a machine claims and releases.
+const ClaimMachineAddress = "machine-address"
 
 // Condition is one aspect of an object's state, with its reason.
 type Condition struct {
