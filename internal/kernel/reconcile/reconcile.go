@@ -6,7 +6,8 @@
 //
 // What is promised, as long as the process lives: a change of an object that a source selects leads to a run of
 // its keys that starts after the change was committed. Several changes may share that run. A run may also come
-// without any change. After a restart of the process every key of every existing object runs once.
+// without any change. After a restart of the process every key of every existing object runs once; what was
+// deleted while the process was away runs no more, so a deletion that has consequences needs a finalizer.
 package reconcile
 
 import (
