@@ -8,7 +8,9 @@ import (
 
 // TalosRules is what validation asks of Talos' own machinery. Answers depend on the arguments alone.
 type TalosRules interface {
-	// CheckVersions: Talos knows both versions and supports the pair.
+	// CheckTalosVersion: the machinery knows the version.
+	CheckTalosVersion(version string) error
+	// CheckVersions: the machinery knows both versions and supports the pair.
 	CheckVersions(talosVersion, kubernetesVersion string) error
 	// CheckPatch: the patch parses as a Talos config patch. It never opens a file.
 	CheckPatch(patch string) error
@@ -16,8 +18,8 @@ type TalosRules interface {
 	CheckConfig(ConfigCheck) error
 }
 
-// ConfigCheck is the input of [TalosRules].CheckConfig. The tenant's ConfigPatches are not applied by
-// themselves: Patches lists all that are.
+// ConfigCheck is the input of [TalosRules].CheckConfig. Patches lists all that are applied: those of Spec are
+// applied only where they are listed.
 type ConfigCheck struct {
 	Tenant       string
 	Spec         TenantSpec

@@ -43,15 +43,24 @@ func ValidateName(name string, at *field.Path) field.ErrorList {
 // must be absent).
 type owned map[string]string
 
-// validateMetadata checks what a client may set. Server-owned keys that the client left out are filled in by the
-// server and not missed here.
-func validateMetadata(m, old *store.Metadata, labels, annotations owned) field.ErrorList {
+// metadataRules are what the server keeps on an object: the client leaves it out, or sends it back as it is.
+type metadataRules struct {
+	labels, annotations owned
+	// finalizers that creation adds.
+	finalizers []string
+	// force: the plane's finalizers may be removed.
+	force bool
+}
+
+// validateMetadata checks what a client may set; old is nil at creation. Server-owned keys that the client left out
+// are filled in by the server and not missed here.
+func validateMetadata(m, old *store.Metadata, rules metadataRules) field.ErrorList {
 	at := field.NewPath("metadata")
 	errs := validateLabels(m.Labels, at.Child("labels"))
 	errs = append(errs, validateAnnotations(m.Annotations, at.Child("annotations"))...)
-	errs = append(errs, validateOwned(m.Labels, labels, at.Child("labels"))...)
-	errs = append(errs, validateOwned(m.Annotations, annotations, at.Child("annotations"))...)
-	return append(errs, validateFinalizers(m, old, at.Child("finalizers"))...)
+	errs = append(errs, validateOwned(m.Labels, rules.labels, at.Child("labels"))...)
+	errs = append(errs, validateOwned(m.Annotations, rules.annotations, at.Child("annotations"))...)
+	return append(errs, validateFinalizers(m, old, rules, at.Child("finalizers"))...)
 }
 
 func validateLabels(labels map[string]string, at *field.Path) field.ErrorList {
@@ -100,39 +109,40 @@ func validateOwned(have map[string]string, want owned, at *field.Path) field.Err
 	return errs
 }
 
-func validateFinalizers(m, old *store.Metadata, at *field.Path) field.ErrorList {
+func validateFinalizers(m, old *store.Metadata, rules metadataRules, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(m.Finalizers) > maxFinalizers {
 		errs = append(errs, field.TooMany(at, len(m.Finalizers), maxFinalizers))
 	}
-	var had []string
+	known := rules.finalizers
 	if old != nil {
-		had = old.Finalizers
+		known = old.Finalizers
 	}
 	seen := map[string]bool{}
 	for i, f := range m.Finalizers {
+		p := at.Index(i)
 		switch {
 		case seen[f]:
-			errs = append(errs, field.Duplicate(at.Index(i), clip(f)))
-		case slices.Contains(had, f):
-		case strings.HasPrefix(f, reservedPrefix) && old == nil:
-			errs = append(errs, field.Forbidden(at.Index(i), "finalizers of "+reservedPrefix+" are set by the server: leave them out"))
-		case strings.HasPrefix(f, reservedPrefix):
-			errs = append(errs, field.Forbidden(at.Index(i), "finalizers of "+reservedPrefix+" are set by the server and cannot be added"))
+			errs = append(errs, field.Duplicate(p, clip(f)))
+		case slices.Contains(known, f):
 		case old != nil && old.Deleting():
-			errs = append(errs, field.Forbidden(at.Index(i), "an object that is being deleted takes no new finalizers"))
+			errs = append(errs, field.Forbidden(p, "an object that is being deleted takes no new finalizers"))
+		case strings.HasPrefix(f, reservedPrefix):
+			errs = append(errs, field.Forbidden(p, "finalizers of "+reservedPrefix+" are set by the server: leave them out"))
+		case !strings.Contains(f, "/"):
+			errs = append(errs, field.Invalid(p, clip(f), "must be prefixed with a domain, such as example.com/backup"))
 		default:
 			for _, msg := range validation.IsQualifiedName(f) {
-				errs = append(errs, field.Invalid(at.Index(i), clip(f), msg))
-			}
-			if !strings.Contains(f, "/") {
-				errs = append(errs, field.Invalid(at.Index(i), clip(f), "must be prefixed with a domain, such as example.com/backup"))
+				errs = append(errs, field.Invalid(p, clip(f), msg))
 			}
 		}
 		seen[f] = true
 	}
+	if rules.force {
+		return errs
+	}
 	for _, f := range RemovedFinalizers(m, old) {
-		errs = append(errs, field.Forbidden(at, fmt.Sprintf("%s is removed by the controller that does its work; an admin can remove it with ?force=true", f)))
+		errs = append(errs, field.Forbidden(at, f+" is removed by the controller that does its work; an admin can remove it with ?force=true"))
 	}
 	return errs
 }

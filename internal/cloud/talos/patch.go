@@ -149,50 +149,41 @@ func parseOperations(text string) (jsonpatch.Patch, error) {
 }
 
 func checkOperation(op map[string]json.RawMessage) error {
-	text := func(key string) (string, bool) {
-		var s string
-		raw, ok := op[key]
-		return s, ok && json.Unmarshal(raw, &s) == nil && unmarshalString(raw, &s)
-	}
-	pointer := func(key string) error {
-		var s string
-		if raw, ok := op[key]; !ok {
-			return fmt.Errorf("%s is missing", key)
-		} else if !unmarshalString(raw, &s) || s != "" && !strings.HasPrefix(s, "/") {
-			return fmt.Errorf("%s must be a JSON pointer such as /machine/install/disk", key)
-		}
-		return nil
-	}
-	if _, ok := text("op"); !ok {
+	var name string
+	if !unmarshalString(op["op"], &name) {
 		return errors.New("op is missing")
 	}
-	var name string
-	unmarshalString(op["op"], &name)
-	allowed := []string{"op", "path"}
-	var needs string
+	needsFrom, needsValue := false, false
 	switch name {
 	case "add", "replace", "test":
-		needs = "value"
+		needsValue = true
 	case "move", "copy":
-		needs = "from"
+		needsFrom = true
 	case "remove":
 	default:
 		return fmt.Errorf("op %q is none of add, copy, move, remove, replace, test", clip(name, 32))
 	}
-	if err := pointer("path"); err != nil {
+	if err := checkPointer(op, "path"); err != nil {
 		return err
 	}
-	switch needs {
-	case "value":
-		if _, ok := op["value"]; !ok {
-			return errors.New("value is missing")
-		}
-	case "from":
-		if err := pointer("from"); err != nil {
-			return err
-		}
+	if needsFrom {
+		return checkPointer(op, "from")
 	}
-	_ = allowed
+	if _, ok := op["value"]; needsValue && !ok {
+		return errors.New("value is missing")
+	}
+	return nil
+}
+
+func checkPointer(op map[string]json.RawMessage, key string) error {
+	raw, ok := op[key]
+	if !ok {
+		return fmt.Errorf("%s is missing", key)
+	}
+	var s string
+	if !unmarshalString(raw, &s) || s != "" && !strings.HasPrefix(s, "/") {
+		return fmt.Errorf("%s must be a JSON pointer such as /machine/install/disk", key)
+	}
 	return nil
 }
 
