@@ -94,9 +94,7 @@ func TestWhatTalosRefusesIsRefusedBeforehand(t *testing.T) {
 		"neither":          func(in *talos.ConfigInput) { in.Role = "boss" },
 		"not known here":   func(in *talos.ConfigInput) { in.TalosVersion = "1.99.0" },
 		"leading":          func(in *talos.ConfigInput) { in.KubernetesVersion = "v1.35.0" },
-		"pod subnet": func(in *talos.ConfigInput) {
-			in.Patches = []string{"cluster:\n  network:\n    podSubnets: [nonsense]\n"}
-		},
+		"node labels":      func(in *talos.ConfigInput) { in.Patches = []string{"machine:\n  nodeLabels:\n    \"a b\": c\n"} },
 	} {
 		in := input(cloud.RoleControlPlane)
 		change(&in)
