@@ -1,0 +1,60 @@
+package rest
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// fallback answers what lies below prefix and is no operation: 404, or 405 with the methods that the path has.
+func (a *API) fallback(prefix string) {
+	prefix = "/" + strings.Trim(prefix, "/")
+	rt := a.route(Operation{ID: "unknown", Access: Public, Path: prefix})
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		a.serve(rt, w, r, func(w *response, r *http.Request) {
+			allowed := a.allowed(r)
+			switch {
+			case len(allowed) == 0:
+				a.fail(w, r, NotFound("path %q not found", r.URL.Path))
+			case r.Method == http.MethodOptions:
+				w.Header().Set("Allow", strings.Join(allowed, ", "))
+				w.WriteHeader(http.StatusNoContent)
+			default:
+				p := problem(http.StatusMethodNotAllowed, ReasonMethodNotAllowed, "method %s is not allowed on %q; use %s",
+					[]any{r.Method, r.URL.Path, strings.Join(allowed, ", ")})
+				p.Header = http.Header{"Allow": {strings.Join(allowed, ", ")}}
+				a.fail(w, r, p)
+			}
+		})
+	}
+	patterns := []string{prefix + "/", prefix}
+	if prefix == "/" {
+		patterns = []string{"/"}
+	}
+	for _, pattern := range patterns {
+		a.patterns[pattern] = true
+		a.mux.HandleFunc(pattern, serve)
+	}
+}
+
+// allowed lists the methods that the path of r takes.
+func (a *API) allowed(r *http.Request) []string {
+	var methods []string
+	for method := range a.methods {
+		probe := &http.Request{Method: method, URL: r.URL, Host: r.Host}
+		if _, pattern := a.mux.Handler(probe); pattern != "" && strings.HasPrefix(pattern, method+" ") {
+			methods = append(methods, method)
+		}
+	}
+	if len(methods) == 0 {
+		return nil
+	}
+	if slices.Contains(methods, http.MethodGet) && !slices.Contains(methods, http.MethodHead) {
+		methods = append(methods, http.MethodHead)
+	}
+	if !slices.Contains(methods, http.MethodOptions) {
+		methods = append(methods, http.MethodOptions)
+	}
+	slices.Sort(methods)
+	return methods
+}

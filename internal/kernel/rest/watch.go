@@ -1,0 +1,228 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+const (
+	heartbeat = 15 * time.Second
+	// A reader that takes nothing for this long is cut off.
+	streamWriteTimeout = 30 * time.Second
+	// A batch is sent in writes of about this size.
+	streamChunk = 32 << 10
+)
+
+// Stream is the output of an operation that streams. Make it with [WatchStream] or [TextStream].
+type Stream struct {
+	Body func(huma.Context)
+}
+
+// Frames are the events of one revision, already encoded.
+type Frames struct {
+	// Revision to resume after; 0: the frames carry none.
+	Revision int64
+	// Events are JSON values without line breaks.
+	Events [][]byte
+}
+
+// WatchInput is embedded in the input of watches.
+type WatchInput struct {
+	Watch           bool   `query:"watch" doc:"Follow the changes instead of answering the recent ones."`
+	SSE             bool   `query:"sse" doc:"Send Server-Sent Events instead of JSON lines."`
+	ResourceVersion string `query:"resourceVersion" doc:"Resume after this revision, without the objects that exist already."`
+	LastEventID     string `header:"Last-Event-ID" doc:"What a browser sends when it resumes; resourceVersion comes first."`
+}
+
+// Since is the revision to resume after, 0 for none. The error is a *Problem that names the parameter.
+func (in WatchInput) Since() (int64, error) {
+	name, text := "resourceVersion", in.ResourceVersion
+	if text == "" && in.SSE {
+		name, text = "Last-Event-ID", in.LastEventID
+	}
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, Invalid(Cause{Field: name, Message: "must be a revision: a whole number that is not negative"})
+	}
+	return n, nil
+}
+
+// Watch is a source of frames for [WatchStream].
+type Watch struct {
+	// SSE sends Server-Sent Events with the revision as their id, instead of JSON lines.
+	SSE bool
+	// Next waits for frames. When its context ends it answers the context's error, and may be called again. Any
+	// other error ends the stream: its reader resumes, and is told what is wrong.
+	Next func(context.Context) (Frames, error)
+	// Close is called once, after the last Next.
+	Close func()
+}
+
+// WatchStream sends a watch's frames until the client leaves, the source ends or the server drains. A heartbeat (an
+// empty line, an SSE comment) goes out when nothing happened for 15 seconds; a client that stops reading is cut off.
+// Call it last: whatever can fail, the first look at the source included, belongs before it.
+func WatchStream(w Watch) *Stream {
+	contentType := "application/json"
+	if w.SSE {
+		contentType = "text/event-stream"
+	}
+	return stream(contentType, w.Close, func(ctx context.Context, out *streamWriter) error {
+		for {
+			frames, err := nextOrBeat(ctx, w.Next)
+			switch {
+			case err != nil:
+				return err
+			case frames == nil && w.SSE:
+				out.raw(":\n\n")
+			case frames == nil:
+				out.raw("\n")
+			case w.SSE:
+				out.events(frames)
+			default:
+				out.lines(frames)
+			}
+			if err := out.flush(); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// nextOrBeat answers nil frames when it is time for a heartbeat.
+func nextOrBeat(ctx context.Context, next func(context.Context) (Frames, error)) (*Frames, error) {
+	waiting, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	frames, err := next(waiting)
+	if err == nil {
+		return &frames, nil
+	}
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// stream makes the plumbing of an endless answer.
+func stream(contentType string, closeSource func(), run func(context.Context, *streamWriter) error) *Stream {
+	return &Stream{Body: func(hc huma.Context) {
+		x := hc.(*exchange)
+		x.streamed = true
+		if closeSource != nil {
+			defer closeSource()
+		}
+		h := x.w.Header()
+		h.Set("Content-Type", contentType)
+		h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold events back
+		x.w.streamed = true
+		if x.r.Method == http.MethodHead {
+			x.w.WriteHeader(http.StatusOK)
+			return
+		}
+		ctx, cancel := context.WithCancel(x.r.Context())
+		defer cancel()
+		if drain, ok := ctx.Value(drainKey).(context.Context); ok {
+			defer context.AfterFunc(drain, cancel)()
+		}
+		if m := x.w.metrics; m != nil {
+			m.streams.Inc()
+			defer m.streams.Dec()
+		}
+		out := &streamWriter{w: x.w, rc: http.NewResponseController(x.w)}
+		x.w.WriteHeader(http.StatusOK)
+		if out.flush() != nil {
+			return
+		}
+		_ = run(ctx, out) // its reader learns why when it resumes
+	}}
+}
+
+// streamWriter gathers what belongs together and sends it under a deadline.
+type streamWriter struct {
+	w   *response
+	rc  *http.ResponseController
+	buf bytes.Buffer
+	err error
+}
+
+func (s *streamWriter) raw(text string) { s.buf.WriteString(text) }
+
+func (s *streamWriter) lines(f *Frames) {
+	for _, e := range f.Events {
+		s.buf.Write(e)
+		s.buf.WriteByte('\n')
+		s.spill()
+	}
+}
+
+// events sends the frames of one revision; only the last carries its id, so that a reader resumes after a whole one.
+func (s *streamWriter) events(f *Frames) {
+	for i, e := range f.Events {
+		if i == len(f.Events)-1 && f.Revision > 0 {
+			s.buf.WriteString("id: ")
+			s.buf.Write(strconv.AppendInt(s.buf.AvailableBuffer(), f.Revision, 10))
+			s.buf.WriteByte('\n')
+		}
+		s.buf.WriteString("data: ")
+		s.buf.Write(e)
+		s.buf.WriteString("\n\n")
+		s.spill()
+	}
+}
+
+func (s *streamWriter) spill() {
+	if s.buf.Len() >= streamChunk {
+		s.send()
+	}
+}
+
+func (s *streamWriter) send() {
+	if s.err == nil && s.buf.Len() > 0 {
+		_ = s.rc.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
+		_, s.err = s.w.Write(s.buf.Bytes())
+	}
+	if s.buf.Cap() > 2*streamChunk {
+		s.buf = bytes.Buffer{}
+	}
+	s.buf.Reset()
+}
+
+func (s *streamWriter) flush() error {
+	s.send()
+	if s.err == nil {
+		_ = s.rc.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
+		s.err = s.rc.Flush()
+	}
+	return s.err
+}
+
+// TextStream sends what run writes, as it comes, until run returns: logs. run's context ends with the client or
+// when the server drains.
+func TextStream(contentType string, run func(context.Context, func([]byte) error) error) *Stream {
+	return stream(contentType, nil, func(ctx context.Context, out *streamWriter) error {
+		return run(ctx, func(b []byte) error {
+			out.buf.Write(b)
+			return out.flush()
+		})
+	})
+}
+
+// EncodeEvent renders one watch event as a frame.
+func EncodeEvent(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
