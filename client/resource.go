@@ -10,25 +10,25 @@ import (
 )
 
 // Metadata of a resource. Clients set Name, Labels, Annotations, and send back ResourceVersion; the rest is the
-// server's.
+// server's, and ignored where a client sends it.
 type Metadata struct {
-	Name              string            `json:"name"`
-	UID               string            `json:"uid,omitempty"`
-	ResourceVersion   int64             `json:"resourceVersion,omitempty"`
-	Generation        int64             `json:"generation,omitempty"`
-	CreatedAt         time.Time         `json:"createdAt,omitzero"`
-	UpdatedAt         time.Time         `json:"updatedAt,omitzero"`
-	DeletionTimestamp *time.Time        `json:"deletionTimestamp"`
-	Finalizers        []string          `json:"finalizers"`
-	Labels            map[string]string `json:"labels"`
-	Annotations       map[string]string `json:"annotations"`
+	Name              string            `json:"name" doc:"A DNS-1123 label, unique in its collection; a machine's is a UUID."`
+	UID               string            `json:"uid,omitempty" readOnly:"true" doc:"Tells objects apart that bore one name after another."`
+	ResourceVersion   int64             `json:"resourceVersion,omitempty" doc:"The revision that wrote the object last. An update must carry the one that was read."`
+	Generation        int64             `json:"generation,omitempty" readOnly:"true" doc:"Grows by one with each change of spec."`
+	CreatedAt         time.Time         `json:"createdAt,omitzero" readOnly:"true"`
+	UpdatedAt         time.Time         `json:"updatedAt,omitzero" readOnly:"true"`
+	DeletionTimestamp *time.Time        `json:"deletionTimestamp" readOnly:"true" doc:"When deletion was asked for. The object goes when its finalizers are gone."`
+	Finalizers        []string          `json:"finalizers" doc:"What must be done before a deleted object goes. An update without them keeps them."`
+	Labels            map[string]string `json:"labels" doc:"Kubernetes labels, to select by."`
+	Annotations       map[string]string `json:"annotations" doc:"Notes that nothing is selected by."`
 }
 
 // Resource is the three-section shape of every resource.
 type Resource[S, T any] struct {
 	Metadata Metadata `json:"metadata"`
 	Spec     S        `json:"spec"`
-	Status   T        `json:"status"`
+	Status   T        `json:"status" readOnly:"true"`
 }
 
 // Object is a resource of any kind.
@@ -64,6 +64,6 @@ type (
 
 // MachineSpec is a machine's spec as served: with Connected, an observation that the API shows here.
 type MachineSpec struct {
-	ManagementAddress string `json:"managementAddress"`
-	Connected         bool   `json:"connected"`
+	ManagementAddress string `json:"managementAddress" doc:"Where the Talos API listens: host or host:port (default port 50000)."`
+	Connected         bool   `json:"connected" readOnly:"true" doc:"Whether the machine answers; observed, and ignored in an update."`
 }

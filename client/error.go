@@ -1,0 +1,158 @@
+package client
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Error is the server's refusal of a request.
+type Error struct {
+	// Code is the HTTP status, Reason its word ("NotFound", "Conflict", "BadRequest", …).
+	Code    int
+	Reason  string
+	Message string
+	// Causes name each fault of a refused body, with the path of its field.
+	Causes []Cause
+	// CorrelationID finds the request in the server's log.
+	CorrelationID string
+	// RetryAfter is how long the server asked to wait; 0 when it did not.
+	RetryAfter time.Duration
+}
+
+// Cause is one fault of a request.
+type Cause struct {
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+}
+
+// Error is the server's message, with the causes that the message does not tell.
+func (e *Error) Error() string {
+	text := e.Message
+	sep := ": "
+	for _, c := range e.Causes {
+		if strings.Contains(e.Message, c.Message) {
+			continue
+		}
+		text += sep
+		if c.Field != "" {
+			text += c.Field + ": "
+		}
+		text += c.Message
+		sep = "; "
+	}
+	return text
+}
+
+// ConnectError: the server could not be asked, or its answer did not arrive. A request that changes something may
+// have been carried out all the same.
+type ConnectError struct {
+	Server string
+	Err    error
+}
+
+func (e *ConnectError) Error() string {
+	return fmt.Sprintf("no answer from the server at %s: %v", e.Server, e.Err)
+}
+
+func (e *ConnectError) Unwrap() error { return e.Err }
+
+// Refused tells that nobody listens at the server's address.
+func (e *ConnectError) Refused() bool { return errors.Is(e.Err, syscall.ECONNREFUSED) }
+
+// Untrusted tells that the server's certificate was not accepted.
+func (e *ConnectError) Untrusted() bool {
+	var verify *tls.CertificateVerificationError
+	var pinned *FingerprintError
+	return errors.As(e.Err, &verify) || errors.As(e.Err, &pinned)
+}
+
+// Certificate is the certificate that was not accepted, if it is known.
+func (e *ConnectError) Certificate() *x509.Certificate {
+	var verify *tls.CertificateVerificationError
+	if errors.As(e.Err, &verify) && len(verify.UnverifiedCertificates) > 0 {
+		return verify.UnverifiedCertificates[0]
+	}
+	return nil
+}
+
+// FingerprintError: the server showed another certificate than the pinned one.
+type FingerprintError struct{ Want, Got string }
+
+func (e *FingerprintError) Error() string {
+	return fmt.Sprintf("the server's certificate has the fingerprint sha256:%s, expected sha256:%s", e.Got, e.Want)
+}
+
+func hasCode(err error, code int) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// IsNotFound tells that the object, or the route, does not exist.
+func IsNotFound(err error) bool { return hasCode(err, http.StatusNotFound) }
+
+// IsConflict tells that the object was changed in the meantime, exists already, or is being deleted.
+func IsConflict(err error) bool { return hasCode(err, http.StatusConflict) }
+
+// IsGone tells that the revision to resume a watch from was compacted.
+func IsGone(err error) bool { return hasCode(err, http.StatusGone) }
+
+// IsUnauthorized tells that the token is missing, expired or revoked, or that the password is wrong.
+func IsUnauthorized(err error) bool { return hasCode(err, http.StatusUnauthorized) }
+
+// IsForbidden tells that the user's role does not allow the request.
+func IsForbidden(err error) bool { return hasCode(err, http.StatusForbidden) }
+
+// IsInvalid tells that the request's content was refused; see [Error.Causes].
+func IsInvalid(err error) bool { return hasCode(err, http.StatusBadRequest) }
+
+// IsMethodNotAllowed tells that the route does not offer the method.
+func IsMethodNotAllowed(err error) bool { return hasCode(err, http.StatusMethodNotAllowed) }
+
+// IsConnect tells that the server could not be asked.
+func IsConnect(err error) bool {
+	var e *ConnectError
+	return errors.As(err, &e)
+}
+
+// envelope is the server's form of an error.
+type envelope struct {
+	Status  string `json:"status"`
+	Message string `json:"message"`
+	Reason  string `json:"reason"`
+	Code    int    `json:"code"`
+	Details struct {
+		Causes []Cause `json:"causes"`
+	} `json:"details"`
+}
+
+func (e envelope) toError() *Error {
+	return &Error{Code: e.Code, Reason: e.Reason, Message: e.Message, Causes: e.Details.Causes}
+}
+
+func decodeError(r request, resp *http.Response, body []byte) error {
+	var env envelope
+	e := &Error{}
+	if json.Unmarshal(body, &env) == nil && env.Message != "" {
+		e = env.toError()
+	} else {
+		// A proxy, or a server that is not Freehold, answers in its own way.
+		e.Message = fmt.Sprintf("%s %s: the server answered %s", r.method, r.path, resp.Status)
+	}
+	e.Code = resp.StatusCode
+	if e.Reason == "" {
+		e.Reason = strings.ReplaceAll(http.StatusText(e.Code), " ", "")
+	}
+	e.CorrelationID = resp.Header.Get("X-Request-ID")
+	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	return e
+}
