@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
@@ -62,7 +63,7 @@ func CheckConfig(in ConfigInput) error {
 	if err != nil {
 		return err
 	}
-	return validate(cfg)
+	return validate(cfg, onMetal{})
 }
 
 // Generate makes the text of a machine configuration: one or more YAML documents, secrets included. The same input
@@ -72,7 +73,7 @@ func Generate(in ConfigInput, s *Secrets) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := validate(cfg); err != nil {
+	if err := validate(cfg, onCloud{}); err != nil {
 		return nil, err
 	}
 	comments := encoder.CommentsDisabled
@@ -83,6 +84,50 @@ func Generate(in ConfigInput, s *Secrets) ([]byte, error) {
 		comments |= encoder.CommentsExamples
 	}
 	return cfg.EncodeBytes(encoder.WithComments(comments))
+}
+
+// Patch applies patches in order to a machine configuration as text. Without patches it comes back as it is. Faults of
+// a patch come as *PatchError.
+func Patch(text []byte, patches []string) ([]byte, error) {
+	if len(patches) == 0 {
+		return text, nil
+	}
+	cfg, err := load(text)
+	if err != nil {
+		return nil, err
+	}
+	if cfg, err = applyAll(cfg, patches); err != nil {
+		return nil, err
+	}
+	return cfg.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+}
+
+func load(text []byte) (cfg config.Provider, err error) {
+	defer recovered(&err)
+	if cfg, err = configloader.NewFromBytes(text); err != nil {
+		return nil, fmt.Errorf("the machine configuration cannot be read: %w", plainError(err))
+	}
+	return cfg, nil
+}
+
+// applyAll parses all patches before it applies any, so that the first broken one is named.
+func applyAll(cfg config.Provider, texts []string) (config.Provider, error) {
+	patches := make([]*patch, len(texts))
+	for i, text := range texts {
+		p, err := parsePatch(text)
+		if err != nil {
+			return nil, &PatchError{Index: i, Err: err}
+		}
+		patches[i] = p
+	}
+	for i, p := range patches {
+		patched, err := p.apply(cfg)
+		if err != nil {
+			return nil, &PatchError{Index: i, Err: err}
+		}
+		cfg = patched
+	}
+	return cfg, nil
 }
 
 func build(in ConfigInput, bundle *secrets.Bundle) (config.Provider, error) {
@@ -106,12 +151,6 @@ func build(in ConfigInput, bundle *secrets.Bundle) (config.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	patches := make([]*patch, len(in.Patches))
-	for i, text := range in.Patches {
-		if patches[i], err = parsePatch(text); err != nil {
-			return nil, &PatchError{Index: i, Err: err}
-		}
-	}
 	input, err := generate.NewInput(in.Cluster, in.Endpoint, in.KubernetesVersion,
 		generate.WithVersionContract(contract), generate.WithSecretsBundle(bundle),
 		generate.WithInstallDisk(defaultInstallDisk), generate.WithInstallImage(installImage(in.TalosVersion)))
@@ -122,12 +161,7 @@ func build(in ConfigInput, bundle *secrets.Bundle) (config.Provider, error) {
 	if err != nil {
 		return nil, plainError(err)
 	}
-	for i, p := range patches {
-		if cfg, err = p.apply(cfg); err != nil {
-			return nil, &PatchError{Index: i, Err: err}
-		}
-	}
-	return cfg, nil
+	return applyAll(cfg, in.Patches)
 }
 
 func machineType(role cloud.Role) (machine.Type, error) {
@@ -149,21 +183,28 @@ func installImage(talosVersion string) string {
 	return "ghcr.io/siderolabs/installer:" + tag
 }
 
-// validate applies Talos' own checks, as a machine that is installed to disk does.
-func validate(cfg config.Provider) (err error) {
+// validate applies Talos' own checks.
+func validate(cfg config.Provider, mode validation.RuntimeMode) (err error) {
 	defer recovered(&err)
-	if _, err := cfg.Validate(onDisk{}, validation.WithLocal()); err != nil {
+	if _, err := cfg.Validate(mode, validation.WithLocal()); err != nil {
 		return fmt.Errorf("Talos refuses the configuration: %w", plainError(err))
 	}
 	return nil
 }
 
-// onDisk is the validation mode of machines that run from their disk.
-type onDisk struct{}
+// onMetal validates for machines that install Talos to a disk, the stricter case.
+type onMetal struct{}
 
-func (onDisk) String() string        { return "metal" }
-func (onDisk) RequiresInstall() bool { return true }
-func (onDisk) InContainer() bool     { return false }
+func (onMetal) String() string        { return "metal" }
+func (onMetal) RequiresInstall() bool { return true }
+func (onMetal) InContainer() bool     { return false }
+
+// onCloud validates for machines whose image is installed already.
+type onCloud struct{}
+
+func (onCloud) String() string        { return "cloud" }
+func (onCloud) RequiresInstall() bool { return false }
+func (onCloud) InContainer() bool     { return false }
 
 // throwAway is one bundle of secrets for checking, made once: what is checked does not depend on them. The old
 // contract spares an RSA key of 4096 bits.

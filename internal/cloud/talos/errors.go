@@ -19,7 +19,11 @@ func plainError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var several interface{ WrappedErrors() []error }
+	text := err.Error()
+	var several interface {
+		error
+		WrappedErrors() []error
+	}
 	if errors.As(err, &several) && len(several.WrappedErrors()) > 0 {
 		lines := make([]string, 0, len(several.WrappedErrors()))
 		for _, e := range several.WrappedErrors() {
@@ -27,9 +31,8 @@ func plainError(err error) error {
 				lines = append(lines, line.Error())
 			}
 		}
-		return errors.New(strings.Join(lines, "; "))
+		text = strings.Replace(text, several.Error(), strings.Join(lines, "; "), 1)
 	}
-	text := err.Error()
 	if before, after, found := strings.Cut(text, unknownKeys); found {
 		return errors.New(before + "unknown keys: " + strings.Join(leafPaths(after), ", "))
 	}
