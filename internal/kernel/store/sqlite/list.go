@@ -1,0 +1,201 @@
+package sqlite
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"freehold.dev/freehold/internal/kernel/store"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// List implements [store.Reader].
+func (r *reader) List(q store.Query) (*store.List, error) {
+	k, err := r.kind(q.Kind)
+	if err != nil {
+		return nil, err
+	}
+	l, err := r.list(k, q)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", q.Kind, err)
+	}
+	return l, nil
+}
+
+func (r *reader) list(k *kind, q store.Query) (*store.List, error) {
+	p := planOf(q)
+	if p.nothing {
+		return &store.List{Revision: r.revision}, nil
+	}
+	if !p.exact {
+		return r.listFiltering(k, q, p)
+	}
+	objects, err := r.page(k, p, q.Offset, q.Limit)
+	if err != nil {
+		return nil, err
+	}
+	total := q.Offset + len(objects)
+	full := q.Limit > 0 && len(objects) == q.Limit
+	beyond := q.Offset > 0 && len(objects) == 0
+	if full || beyond {
+		if total, err = r.count(p); err != nil {
+			return nil, err
+		}
+	}
+	return &store.List{Objects: objects, Total: total, Revision: r.revision}, nil
+}
+
+// listFiltering lists for a selector that SQL cannot express.
+func (r *reader) listFiltering(k *kind, q store.Query, p plan) (*store.List, error) {
+	objects, err := r.page(k, p, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	objects = slices.DeleteFunc(objects, func(o *store.Object) bool { return !q.Selector.Matches(labels.Set(o.Labels)) })
+	l := &store.List{Total: len(objects), Revision: r.revision}
+	objects = objects[min(q.Offset, len(objects)):]
+	if q.Limit > 0 {
+		objects = objects[:min(q.Limit, len(objects))]
+	}
+	l.Objects = objects
+	return l, nil
+}
+
+func (r *reader) page(k *kind, p plan, offset, limit int) ([]*store.Object, error) {
+	if limit <= 0 {
+		limit = -1
+	}
+	sql, args := p.pageSQL(), append(slices.Clone(p.args), limit, offset)
+	var objects []*store.Object
+	err := r.conn.queryOnce(func(row row) error {
+		rec, err := k.decode(columnBytes(row, 0))
+		objects = append(objects, rec.object)
+		return err
+	}, sql, args...)
+	return objects, err
+}
+
+func (r *reader) count(p plan) (n int, err error) {
+	err = r.conn.queryOnce(func(row row) error {
+		n = row.ColumnInt(0)
+		return nil
+	}, p.countSQL(), p.args...)
+	return n, err
+}
+
+// plan is a query in SQL. It reads the names of candidates from one driving table, d: the terms of the query's
+// index or of one of its labels where there is one, else all objects of the kind; each other condition is a probe
+// into terms.
+type plan struct {
+	from  string
+	where []string
+	order string
+	args  []any
+	// exact: the SQL selects what the query selects. Otherwise it selects more.
+	exact bool
+	// nothing: the query selects nothing.
+	nothing bool
+}
+
+func (p *plan) pageSQL() string {
+	return "SELECT o.data FROM (SELECT d.id, d.name FROM " + p.from + " AS d WHERE " + strings.Join(p.where, " AND ") +
+		" ORDER BY " + p.order + " LIMIT ? OFFSET ?) AS d CROSS JOIN objects AS o ON o.id = d.id ORDER BY " + p.order
+}
+
+func (p *plan) countSQL() string {
+	return "SELECT count(*) FROM " + p.from + " AS d WHERE " + strings.Join(p.where, " AND ")
+}
+
+func (p *plan) and(condition string, args ...any) {
+	p.where = append(p.where, condition)
+	p.args = append(p.args, args...)
+}
+
+func planOf(q store.Query) plan {
+	p := plan{from: "objects", order: "d.name", exact: true}
+	if q.NewestFirst {
+		p.order = "d.id DESC"
+	}
+	requirements := labels.Requirements{}
+	if q.Selector != nil {
+		var selectable bool
+		if requirements, selectable = q.Selector.Requirements(); !selectable {
+			return plan{nothing: true}
+		}
+	}
+	p.and("d.kind = ?", q.Kind)
+	driver := -1
+	if q.Index != "" {
+		p.from = "terms"
+		p.and("d.field = ? AND d.value = ?", indexField(q.Index), q.Value)
+	} else if driver = driving(requirements); driver >= 0 {
+		p.from = "terms"
+		p.and("d.field = ? AND d.value"+in(requirements[driver].ValuesUnsorted()), valuesOf(requirements[driver])...)
+	}
+	if q.Name != "" {
+		p.and("d.name = ?", q.Name)
+	}
+	if q.Prefix != "" {
+		p.and("d.name >= ? AND d.name < ?", q.Prefix, afterPrefix(q.Prefix))
+	}
+	for i, requirement := range requirements {
+		if i != driver {
+			p.require(requirement)
+		}
+	}
+	return p
+}
+
+// driving picks the label that candidates are read by: one that must have a single value, else one of several,
+// or -1 for none.
+func driving(requirements labels.Requirements) int {
+	best := -1
+	for i, r := range requirements {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			if best < 0 || len(r.ValuesUnsorted()) < len(requirements[best].ValuesUnsorted()) {
+				best = i
+			}
+		}
+	}
+	return best
+}
+
+// require adds a probe for one requirement of a label selector.
+func (p *plan) require(r labels.Requirement) {
+	probe := "EXISTS (SELECT 1 FROM terms AS t WHERE t.kind = d.kind AND t.name = d.name AND t.field = ?"
+	switch r.Operator() {
+	case selection.Equals, selection.DoubleEquals, selection.In:
+		p.and(probe+" AND t.value"+in(r.ValuesUnsorted())+")", valuesOf(r)...)
+	case selection.NotEquals, selection.NotIn:
+		p.and("NOT "+probe+" AND t.value"+in(r.ValuesUnsorted())+")", valuesOf(r)...)
+	default:
+		// That a label exists, or is greater than a number, is no question to an index by value.
+		p.exact = false
+	}
+}
+
+// valuesOf answers the arguments for a requirement: its field, then its values.
+func valuesOf(r labels.Requirement) []any {
+	args := []any{labelField(r.Key())}
+	for _, v := range r.ValuesUnsorted() {
+		args = append(args, v)
+	}
+	return args
+}
+
+func in(values []string) string {
+	return " IN (?" + strings.Repeat(", ?", len(values)-1) + ")"
+}
+
+// afterPrefix is the first string, in order of bytes, behind all those with the prefix.
+func afterPrefix(prefix string) string {
+	for b := []byte(prefix); len(b) > 0; b = b[:len(b)-1] {
+		if b[len(b)-1] < 0xff {
+			b[len(b)-1]++
+			return string(b)
+		}
+	}
+	return "\xff\xff\xff\xff"
+}
