@@ -1,6 +1,10 @@
 package cloud
 
-import "freehold.dev/freehold/internal/kernel/store"
+import (
+	"time"
+
+	"freehold.dev/freehold/internal/kernel/store"
+)
 
 // Machine is a physical or virtual machine; unassigned until a tenant owns it (LabelTenant). Its stored name, a
 // UUID, never changes.
@@ -56,6 +60,8 @@ type MachineStatus struct {
 	Network           Network   `json:"network,omitzero"`
 	Schematic         Schematic `json:"schematic,omitzero"`
 	LastError         string    `json:"lastError"`
+	// DisconnectedAt is when Connected turned false; nil while it is true.
+	DisconnectedAt *time.Time `json:"disconnectedAt,omitempty"`
 	// BootID of the running kernel; a new one proves a restart.
 	BootID string `json:"bootId,omitempty"`
 }

@@ -10,8 +10,27 @@ import (
 // NodeGroup is a set of machines of one role from one provider. Its stored name is "<tenant>/<name>".
 type NodeGroup = store.Resource[NodeGroupSpec, NodeGroupStatus]
 
-// NodeGroups is the kind of NodeGroup.
-var NodeGroups = store.Type[NodeGroupSpec, NodeGroupStatus]{Kind: store.Kind{Name: "nodegroup", Version: 1}}
+// NodeGroups is the kind of NodeGroup. Index "address" holds the machine addresses that its providerConfig names,
+// in their canonical form.
+var NodeGroups = store.Type[NodeGroupSpec, NodeGroupStatus]{Kind: store.Kind{
+	Name: "nodegroup", Version: 1,
+	Indexes: map[string]func(*store.Object) []string{"address": namedAddresses},
+}}
+
+func namedAddresses(o *store.Object) []string {
+	var spec struct {
+		ProviderConfig json.RawMessage `json:"providerConfig"`
+	}
+	if json.Unmarshal(o.Spec, &spec) != nil {
+		return nil
+	}
+	addrs, _ := ConfigAddresses(spec.ProviderConfig, nil)
+	out := make([]string, len(addrs))
+	for i, a := range addrs {
+		out[i] = a.String()
+	}
+	return out
+}
 
 // NodeGroupSpec is what a client declares.
 type NodeGroupSpec struct {

@@ -85,6 +85,9 @@ func (c NodeGroupChange) Warnings() []string {
 	return out
 }
 
+// OwnNodeGroup fills in the server-owned label that a client left out.
+func OwnNodeGroup(g *NodeGroup, tenant string) { fill(&g.Labels, LabelTenant, tenant) }
+
 // GroupRole is the role of a node group's machines.
 func GroupRole(g *NodeGroup) Role { return Role(g.Labels[LabelRole]) }
 
