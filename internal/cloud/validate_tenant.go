@@ -182,7 +182,9 @@ func validatePlugins(p Plugins, at *field.Path) field.ErrorList {
 			errs = append(errs, validateVersion(p.CNI.Version, cni.Child("version"))...)
 		}
 		var values map[string]any
-		if err := yaml.Unmarshal([]byte(p.CNI.Values), &values); err != nil {
+		// A document's end mark alone is an empty document; the parser does not take it.
+		text := strings.TrimPrefix(strings.TrimSpace(p.CNI.Values), "...")
+		if err := yaml.Unmarshal([]byte(text), &values); err != nil {
 			errs = append(errs, field.Invalid(cni.Child("values"), field.OmitValueType{}, "must be a YAML mapping of Helm values: "+clip(err.Error())))
 		}
 	default:
