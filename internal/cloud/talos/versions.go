@@ -31,7 +31,7 @@ func CheckVersions(talosVersion, kubernetesVersion string) error {
 	if err := checkSemantic("Kubernetes", kubernetesVersion); err != nil {
 		return err
 	}
-	return checkSupported(talosVersion, kubernetesVersion)
+	return CheckSupported(talosVersion, kubernetesVersion)
 }
 
 // CheckTalosVersion tells why a Talos version cannot be used: it is not a semantic version without "v", or this build
@@ -66,8 +66,8 @@ func exampleVersion(what string) string {
 	return `"1.35.0"`
 }
 
-// checkSupported asks the machinery whether the Kubernetes version runs on the Talos version.
-func checkSupported(talosVersion, kubernetesVersion string) error {
+// CheckSupported asks the machinery whether the Kubernetes version runs on the Talos version, full or short.
+func CheckSupported(talosVersion, kubernetesVersion string) error {
 	t, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: talosVersion})
 	if err != nil {
 		return fmt.Errorf("Talos version %q: %w", talosVersion, err)
@@ -138,4 +138,17 @@ func clip(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// CheckContract tells why a Talos version, full ("1.12.6", "v1.12.6") or short ("v1.12"), is not known here.
+func CheckContract(version string) error {
+	_, err := parseContract(version)
+	return err
+}
+
+// UsesSecretbox tells how the cluster's Kubernetes secrets are encrypted for a Talos version that CheckContract accepts: with
+// secretbox (Talos 1.3 and later) or with AES-CBC.
+func UsesSecretbox(version string) bool {
+	contract, err := parseContract(version)
+	return err == nil && contract.SecretboxEncryptionSupported()
 }

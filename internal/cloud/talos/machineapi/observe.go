@@ -176,9 +176,9 @@ func (c *Client) readBootID(ctx context.Context, o *Observation) error {
 	return nil
 }
 
-// Watch calls changed whenever the machine's status, or its configuration, is another, and once at the beginning.
-// It answers when the watch has ended: with ctx's error if ctx ended, else with what ended it.
-func (c *Client) Watch(ctx context.Context, changed func()) error {
+// Watch follows the machine's status and configuration. It calls stands when it has begun, once, and changed for
+// each change since then. It answers when the watch has ended: with ctx's error if ctx ended, else with what ended it.
+func (c *Client) Watch(ctx context.Context, stands, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := make(chan state.Event)
@@ -191,16 +191,25 @@ func (c *Client) Watch(ctx context.Context, changed func()) error {
 			return c.classify(ctx, "watch", err)
 		}
 	}
+	// The first event of each is its present state.
+	begun := map[resource.Type]bool{}
 	for {
+		var e state.Event
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case e := <-events:
-			if e.Type == state.Errored {
-				return c.classify(ctx, "watch", e.Error)
-			}
-			if e.Type != state.Bootstrapped && e.Type != state.Noop {
-				changed()
+		case e = <-events:
+		}
+		switch {
+		case e.Type == state.Errored:
+			return c.classify(ctx, "watch", e.Error)
+		case e.Type == state.Bootstrapped, e.Type == state.Noop:
+		case begun[e.Resource.Metadata().Type()]:
+			changed()
+		default:
+			begun[e.Resource.Metadata().Type()] = true
+			if len(begun) == len(targets) {
+				stands()
 			}
 		}
 	}
