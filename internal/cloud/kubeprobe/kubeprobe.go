@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,8 +28,6 @@ type Result struct {
 	Available bool
 	// Ready: /readyz says ok.
 	Ready bool
-	// Version of the API server, without "v"; empty unless Ready.
-	Version string
 	// Message says what is missing, in plain words; empty when Ready.
 	Message string
 }
@@ -38,7 +35,7 @@ type Result struct {
 // maxBody is how much of an answer is read.
 const maxBody = 64 << 10
 
-// Probe asks /readyz and /version. It ends with ctx, and after timeout.
+// Probe asks /readyz. It ends with ctx, and after timeout.
 func Probe(ctx context.Context, t Target, timeout time.Duration) Result {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -65,16 +62,7 @@ func Probe(ctx context.Context, t Target, timeout time.Duration) Result {
 	if status != http.StatusOK {
 		return Result{Available: true, Message: notReady(status, body)}
 	}
-	r := Result{Available: true, Ready: true}
-	if status, body, err = get(ctx, client, base+"/version"); err == nil && status == http.StatusOK {
-		var v struct {
-			GitVersion string `json:"gitVersion"`
-		}
-		if json.Unmarshal(body, &v) == nil {
-			r.Version = strings.TrimPrefix(v.GitVersion, "v")
-		}
-	}
-	return r
+	return Result{Available: true, Ready: true}
 }
 
 func get(ctx context.Context, c *http.Client, url string) (int, []byte, error) {
