@@ -73,6 +73,8 @@ type step struct {
 	name  string
 	key   []byte
 	index int
+	// quoted: the key is data, not the name of a field.
+	quoted bool
 }
 
 type checker struct {
@@ -97,7 +99,7 @@ func (c *checker) fault(format string, args ...any) {
 	}
 }
 
-// field renders the path: spec.configPatches[1].patch, metadata.labels["rezuscloud.io/role"].
+// field renders the path: spec.configPatches[1].patch, metadata.labels[rezuscloud.io/role].
 func (c *checker) field() string {
 	var b strings.Builder
 	for _, s := range c.path {
@@ -108,7 +110,7 @@ func (c *checker) field() string {
 		switch {
 		case s.key == nil && s.name == "":
 			fmt.Fprintf(&b, "[%d]", s.index)
-		case plainName(name):
+		case !s.quoted && plainName(name):
 			if b.Len() > 0 {
 				b.WriteByte('.')
 			}
@@ -119,7 +121,10 @@ func (c *checker) field() string {
 				name = strings.ToValidUTF8(name[:longest], "") + "…"
 			}
 			b.WriteByte('[')
-			b.WriteString(strconv.Quote(name))
+			if quoted := strconv.Quote(name); name == "" || len(quoted) != len(name)+2 {
+				name = quoted
+			}
+			b.WriteString(name)
 			b.WriteByte(']')
 		}
 	}
@@ -560,10 +565,7 @@ func (c *checker) object(p *plan) {
 func (c *checker) member(p *plan, key []byte, keys *keySet) {
 	last := &c.path[len(c.path)-1]
 	if p.shape != shapeObject {
-		*last = step{key: key}
-		if key == nil {
-			last.key = []byte{}
-		}
+		*last = step{key: key, quoted: p.shape == shapeMap}
 		if !keys.add(key) {
 			c.fault("the field is given twice")
 		}
@@ -580,9 +582,6 @@ func (c *checker) member(p *plan, key []byte, keys *keySet) {
 	}
 	if f == nil {
 		*last = step{key: key}
-		if len(key) == 0 {
-			last.key = []byte{}
-		}
 		if near := nearest(unquote(key), p.names); near != "" {
 			c.fault("unknown field; did you mean %q?", near)
 		} else {

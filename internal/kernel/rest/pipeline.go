@@ -25,6 +25,7 @@ const (
 
 // request is what the pipeline knows about the request that a context belongs to.
 type request struct {
+	http   *http.Request
 	id     string
 	caller string
 	// failure is the server's own fault, to be logged.
@@ -37,6 +38,15 @@ func RequestID(ctx context.Context) string {
 		return r.id
 	}
 	return ""
+}
+
+// Request is the HTTP request that ctx belongs to, for what no input field can carry (its address, its TLS state),
+// or nil. Its body was read.
+func Request(ctx context.Context) *http.Request {
+	if r, ok := ctx.Value(requestKey).(*request); ok {
+		return r.http
+	}
+	return nil
 }
 
 // requestID keeps a client's id of 1 to 128 letters, digits, '.', '_' and '-', and makes one otherwise.
@@ -92,7 +102,7 @@ func wildcards(path string) []string {
 // serve runs one request through the pipeline.
 func (a *API) serve(rt *route, w http.ResponseWriter, r *http.Request, next func(*response, *http.Request)) {
 	start := time.Now()
-	req := &request{id: requestID(r)}
+	req := &request{http: r, id: requestID(r)}
 	r = r.WithContext(context.WithValue(r.Context(), requestKey, req))
 	rw := &response{ResponseWriter: w, metrics: a.config.Metrics}
 	h := w.Header()

@@ -93,7 +93,8 @@ func TooMany(after time.Duration, format string, args ...any) *Problem {
 	return p
 }
 
-// Invalid is a request with faults, all of them, each with its field. It is nil without causes.
+// Invalid is a request with faults, all of them, each with its field. It is nil without causes: do not assign it to
+// an error variable unseen.
 func Invalid(causes ...Cause) *Problem {
 	if len(causes) == 0 {
 		return nil
