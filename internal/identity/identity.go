@@ -40,6 +40,21 @@ func (e *InvalidError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
+// about says which object an error of the store is about, in place of the store's own words.
+func about(object string, err error) error {
+	for _, known := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict} {
+		if errors.Is(err, known) {
+			return fmt.Errorf("%s: %w", object, known)
+		}
+	}
+	return fmt.Errorf("%s: %w", object, err)
+}
+
+func userText(name string) string { return fmt.Sprintf("user %q", clip(name)) }
+func tokenText(user, name string) string {
+	return fmt.Sprintf("token %q of user %q", clip(name), clip(user))
+}
+
 // LimitedError: too many logins failed; After is when the next one is let through.
 type LimitedError struct{ After time.Duration }
 

@@ -77,7 +77,7 @@ func (s *Service) CreateToken(ctx context.Context, in TokenInput) (*Token, strin
 		}
 		user, err := Users.Get(tx, in.User)
 		if err != nil {
-			return fmt.Errorf("user %q: %w", in.User, err)
+			return about(userText(in.User), err)
 		}
 		have, err := tx.List(store.Query{Kind: Tokens.Kind.Name, Prefix: in.User + "/", Limit: 1})
 		if err != nil {
@@ -91,7 +91,7 @@ func (s *Service) CreateToken(ctx context.Context, in TokenInput) (*Token, strin
 			Spec:     TokenSpec{ExpiresAt: in.ExpiresAt.UTC().Truncate(time.Second), UserUID: user.UID, IDHash: hash},
 		}
 		if err := Tokens.Create(tx, token); err != nil {
-			return fmt.Errorf("token %q: %w", in.Name, err)
+			return about(tokenText(in.User, in.Name), err)
 		}
 		return nil
 	})
@@ -122,7 +122,7 @@ func (s *Service) RevokeToken(ctx context.Context, user, name string) (*Token, e
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("token %q of user %q: %w", name, user, err)
+		return nil, about(tokenText(user, name), err)
 	}
 	s.live.forgetToken(Tokens.Kind.Name, token.Name)
 	s.config.Logger.Info("revoked an API token", slog.String("token", token.Name))
@@ -137,7 +137,7 @@ func (s *Service) Token(ctx context.Context, user, name string) (*Token, error) 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("token %q of user %q: %w", name, user, err)
+		return nil, about(tokenText(user, name), err)
 	}
 	return token, nil
 }
@@ -148,7 +148,7 @@ func (s *Service) Tokens(ctx context.Context, user string, q store.Query) (*Page
 	page := &Page[*Token]{}
 	err := s.config.Store.View(ctx, func(r store.Reader) (err error) {
 		if _, err = r.Get(Users.Kind.Name, user); err != nil {
-			return fmt.Errorf("user %q: %w", user, err)
+			return about(userText(user), err)
 		}
 		page.Items, page.Total, err = Tokens.List(r, q)
 		page.Revision = r.Revision()

@@ -114,7 +114,7 @@ func (s *Service) CreateUser(ctx context.Context, in UserInput) (*User, error) {
 		return Users.Create(tx, user)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("user %q: %w", in.Name, err)
+		return nil, about(userText(in.Name), err)
 	}
 	return user, nil
 }
@@ -159,7 +159,7 @@ func (s *Service) UpdateUser(ctx context.Context, in UserInput) (*User, error) {
 		return countTokens(tx, s.config.Now(), user)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("user %q: %w", in.Name, err)
+		return nil, about(userText(in.Name), err)
 	}
 	s.live.forgetUser(in.Name)
 	return user, nil
@@ -225,7 +225,7 @@ func (s *Service) DeleteUser(ctx context.Context, name string) (*User, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("user %q: %w", name, err)
+		return nil, about(userText(name), err)
 	}
 	s.live.forgetUser(name)
 	s.config.Logger.Info("deleted a user", slog.String("user", name))
@@ -242,7 +242,7 @@ func (s *Service) User(ctx context.Context, name string) (*User, error) {
 		return countTokens(r, s.config.Now(), user)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("user %q: %w", name, err)
+		return nil, about(userText(name), err)
 	}
 	return user, nil
 }

@@ -35,7 +35,7 @@ func (a *API) registerTokens(api *rest.API) {
 }
 
 func (a *API) listTokens(ctx context.Context, in *struct {
-	userPath
+	UserPath
 	rest.ListInput
 }) (*tokenList, error) {
 	selector, err := in.Selector()
@@ -56,7 +56,7 @@ func (a *API) listTokens(ctx context.Context, in *struct {
 }
 
 func (a *API) createToken(ctx context.Context, in *struct {
-	userPath
+	UserPath
 	Body client.APIToken
 }) (*createdToken, error) {
 	if err := invalid(metadataCauses(&in.Body.Metadata, "")); err != nil {

@@ -12,7 +12,8 @@ import (
 
 type (
 	userBody struct{ Body client.User }
-	userPath struct {
+	// UserPath is embedded in inputs: it must be exported to be seen there.
+	UserPath struct {
 		Name string `path:"name" doc:"The user's name."`
 	}
 	createdUser struct {
@@ -62,7 +63,7 @@ func (a *API) createUser(ctx context.Context, in *userBody) (*createdUser, error
 	return &createdUser{Location: "/api/v1/users/" + u.Name, Body: wireUser(u)}, nil
 }
 
-func (a *API) getUser(ctx context.Context, in *userPath) (*userBody, error) {
+func (a *API) getUser(ctx context.Context, in *UserPath) (*userBody, error) {
 	u, err := a.service.User(ctx, in.Name)
 	if err != nil {
 		return nil, wire(err)
@@ -71,7 +72,7 @@ func (a *API) getUser(ctx context.Context, in *userPath) (*userBody, error) {
 }
 
 func (a *API) updateUser(ctx context.Context, in *struct {
-	userPath
+	UserPath
 	Body client.User
 }) (*userBody, error) {
 	causes := metadataCauses(&in.Body.Metadata, in.Name)
@@ -88,7 +89,7 @@ func (a *API) updateUser(ctx context.Context, in *struct {
 	return &userBody{wireUser(u)}, nil
 }
 
-func (a *API) deleteUser(ctx context.Context, in *userPath) (*userBody, error) {
+func (a *API) deleteUser(ctx context.Context, in *UserPath) (*userBody, error) {
 	u, err := a.service.DeleteUser(ctx, in.Name)
 	if err != nil {
 		return nil, wire(err)

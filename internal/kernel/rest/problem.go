@@ -160,9 +160,11 @@ func StoreProblem(err error) *Problem {
 	case errors.Is(err, store.ErrConflict):
 		return Modified()
 	case errors.Is(err, store.ErrNotFound):
-		return NotFound("%s", err)
-	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrClaimed):
-		return Conflict("%s", err)
+		return NotFound("%s", sentence(err, store.ErrNotFound))
+	case errors.Is(err, store.ErrExists):
+		return Conflict("%s", sentence(err, store.ErrExists))
+	case errors.Is(err, store.ErrClaimed):
+		return Conflict("%s", sentence(err, store.ErrClaimed))
 	case errors.Is(err, store.ErrCompacted):
 		return &Problem{Status: http.StatusGone, Reason: ReasonGone,
 			Message: "the asked resourceVersion is too old and no longer kept; start the watch again without resourceVersion"}
@@ -172,6 +174,11 @@ func StoreProblem(err error) *Problem {
 		return Unavailable("the server is shutting down; try again")
 	}
 	return nil
+}
+
+// sentence reads `tenant "prod" not found`, where the store wrote `tenant "prod": not found`.
+func sentence(err, known error) string {
+	return strings.Replace(err.Error(), ": "+known.Error(), " "+known.Error(), 1)
 }
 
 // problemOf turns any error into a problem; the second value is the error to log, if it is the server's fault.

@@ -87,6 +87,11 @@ func (a *API) gate(op Operation, input reflect.Type) *gate {
 	if input.Kind() != reflect.Struct {
 		panic(fmt.Sprintf("rest: the input of %s must be a struct", op.ID))
 	}
+	for i := range input.NumField() {
+		if f := input.Field(i); f.Anonymous && !f.IsExported() {
+			panic(fmt.Sprintf("rest: the input of %s embeds the unexported type %s, whose parameters would not be seen: export it", op.ID, f.Type))
+		}
+	}
 	if f, ok := input.FieldByName("Body"); ok {
 		g.body = true
 		g.plan = a.decoders.plan(f.Type)

@@ -85,11 +85,11 @@ func newFixture(t testing.TB, logs io.Writer, metrics *Metrics) (*API, *http.Ser
 			}
 			return &struct{ Body map[string]any }{map[string]any{"offset": in.Offset, "limit": in.Limit, "selector": sel.String()}}, nil
 		})
-	type named struct {
+	type Named struct {
 		Name string `path:"name"`
 	}
 	Register(api, Operation{Method: "GET", Path: "/api/v1/widgets/{name}", ID: "get-widget", Access: View},
-		func(_ context.Context, in *named) (*struct{ Body widget }, error) {
+		func(_ context.Context, in *Named) (*struct{ Body widget }, error) {
 			switch in.Name {
 			case "panic":
 				panic("boom with secret=hunter2")
@@ -103,13 +103,13 @@ func newFixture(t testing.TB, logs io.Writer, metrics *Metrics) (*API, *http.Ser
 			return &struct{ Body widget }{widget{Name: in.Name}}, nil
 		})
 	Register(api, Operation{Method: "DELETE", Path: "/api/v1/widgets/{name}", ID: "delete-widget", Access: Admin},
-		func(context.Context, *named) (*struct{}, error) { return nil, nil })
+		func(context.Context, *Named) (*struct{}, error) { return nil, nil })
 	Register(api, Operation{Method: "PATCH", Path: "/api/v1/widgets/{name}", ID: "patch-widget", Access: Edit, Consumes: "application/merge-patch+json"},
 		func(_ context.Context, in *struct {
-			named
+			Named
 			RawBody []byte
 		}) (*struct{ Body map[string]string }, error) {
-			return &struct{ Body map[string]string }{map[string]string{"got": string(in.RawBody)}}, nil
+			return &struct{ Body map[string]string }{map[string]string{"name": in.Name, "got": string(in.RawBody)}}, nil
 		})
 	Register(api, Operation{Method: "GET", Path: "/api/v1/public", ID: "public", Access: Public},
 		func(context.Context, *struct{}) (*struct{ Body string }, error) {
