@@ -61,28 +61,20 @@ func collection[S, T any](c *Client, kind Kind, parent string) Collection[S, T] 
 	return Collection[S, T]{c: c, path: path, feed: f}
 }
 
-// place tells where a kind is served, and where its changes are.
+// place tells where a kind is served, and which changes are offered there.
 func place(kind Kind, parent string) (path string, f feed) {
 	switch kind {
 	case KindTenant:
-		path = api + "/tenants"
-		return path, feed{one: path + "/{name}/events"}
+		return api + "/tenants", feed{all: true, one: true}
 	case KindNodeGroup:
-		path = tenantPath(parent) + "/node-groups"
-		return path, feed{
-			all: tenantPath(parent) + "/events", query: url.Values{"scope": {"all"}}, only: "nodegroup",
-			one: path + "/{name}/events",
-		}
+		return tenantPath(parent) + "/node-groups", feed{all: true, one: true}
 	case KindMachine:
-		f = feed{all: api + "/machines/events", selects: true}
 		if parent == "" {
-			return api + "/machines", f
+			return api + "/machines", feed{all: true, one: true}
 		}
-		f.selector = cloud.LabelTenant + "=" + parent
-		return tenantPath(parent) + "/machines", f
+		return tenantPath(parent) + "/machines", feed{all: true, one: true}
 	case KindProvider:
-		path = api + "/providers"
-		return path, feed{one: path + "/{name}/events"}
+		return api + "/providers", feed{one: true}
 	case KindUser:
 		return api + "/users", feed{}
 	case KindToken:

@@ -21,12 +21,15 @@ type message struct {
 	data []byte
 }
 
-// stream follows an events endpoint after a revision and hands each message on, until handle answers an error, the
-// connection ends (errEnded) or breaks (a ConnectError), or ctx ends.
+// stream follows an events endpoint after a revision (0: from what exists) and hands each message on, an empty one
+// when it begins, until handle answers an error, the connection ends (errEnded) or breaks (a ConnectError), or ctx
+// ends.
 func (c *Client) stream(ctx context.Context, path string, q url.Values, since int64, handle func(message) error) error {
 	q.Set("watch", "true")
 	q.Set("sse", "true")
-	q.Set("resourceVersion", strconv.FormatInt(since, 10))
+	if since > 0 {
+		q.Set("resourceVersion", strconv.FormatInt(since, 10))
+	}
 	r := request{method: http.MethodGet, path: path, query: q, header: http.Header{"Accept": {"text/event-stream"}}}
 
 	streamCtx, cancel := context.WithCancelCause(ctx)
@@ -42,6 +45,9 @@ func (c *Client) stream(ctx context.Context, path string, q url.Values, since in
 	if resp.StatusCode >= 300 {
 		data, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 		return decodeError(r, resp, data)
+	}
+	if err := handle(message{}); err != nil {
+		return err
 	}
 	messages := &messageReader{r: bufio.NewReader(resp.Body), alive: func() { dead.Reset(silence) }}
 	for {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"iter"
 	"net/url"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -34,15 +33,9 @@ type WatchOptions struct {
 	Poll time.Duration
 }
 
-// feed tells where a collection's changes are to be had: all of them, or those of one resource. A collection
-// without a feed is read again and again.
-type feed struct {
-	all, one string
-	query    url.Values
-	selector string // always asked for
-	selects  bool   // the feed understands labelSelector
-	only     string // the kind to pick from a feed of several
-}
+// feed tells which changes of a collection a server offers: at path/events, at path/NAME/events. Where it offers
+// none, the collection is read again and again.
+type feed struct{ all, one bool }
 
 // Watch reports what exists, a Bookmark, and then every change, until ctx ends, the watched resource is gone, or the
 // server refuses; an error is its last item. Connections that end are resumed where they ended. When the server no longer
@@ -67,11 +60,16 @@ type watch[S, T any] struct {
 	o        WatchOptions
 	yield    func(Event[Resource[S, T]], error) bool
 	selector labels.Selector
-	// seen holds the reported resources by name, as reported; since is the revision to resume after, 0: read all.
-	seen    map[string]Resource[S, T]
+	// seen holds the resources by name, as they were reported.
+	seen map[string]Resource[S, T]
+	// listed: seen is what there was at the revision since, which is 0 where that is not known: the server then
+	// tells again what there is.
+	listed  bool
 	since   int64
 	started bool
 	fails   int
+	// blind: this server does not offer the changes of the collection.
+	blind bool
 }
 
 func (w *watch[S, T]) run(ctx context.Context) (err error) {
@@ -88,12 +86,11 @@ func (w *watch[S, T]) run(ctx context.Context) (err error) {
 		case errors.Is(err, errStopped):
 			return err
 		case IsGone(err):
-			w.since = 0
-			continue
+			w.listed = false
 		case !retryable(err) || !w.started:
 			return err
 		}
-		if w.o.OnRetry != nil && !errors.Is(err, errEnded) {
+		if w.o.OnRetry != nil && !errors.Is(err, errEnded) && !IsGone(err) {
 			w.o.OnRetry(err)
 		}
 		w.fails++
@@ -105,19 +102,23 @@ func (w *watch[S, T]) run(ctx context.Context) (err error) {
 
 // once reads everything, or follows the changes, until there is something else to do.
 func (w *watch[S, T]) once(ctx context.Context) error {
-	if w.since == 0 {
+	if !w.listed {
 		return w.relist(ctx)
 	}
-	u, q := w.address()
-	if u == "" {
+	path := w.feed()
+	if path == "" {
 		every := w.o.Poll
 		if every == 0 {
 			every = time.Second
 		}
-		w.since = 0
+		w.listed = false
 		return sleep(ctx, every)
 	}
-	err := w.r.c.stream(ctx, u, q, w.since, func(m message) error {
+	q := url.Values{}
+	if w.o.Selector != "" && w.o.Name == "" {
+		q.Set("labelSelector", w.o.Selector)
+	}
+	err := w.r.c.stream(ctx, path, q, w.since, func(m message) error {
 		w.fails = 0
 		if len(m.data) > 0 {
 			if err := w.receive(m.data); err != nil {
@@ -127,30 +128,24 @@ func (w *watch[S, T]) once(ctx context.Context) error {
 		w.since = max(w.since, m.id)
 		return nil
 	})
-	if IsNotFound(err) && w.o.Name != "" {
-		w.since = 0
+	if IsNotFound(err) {
+		// What is watched is gone, which reading tells; or there are no changes to be had here.
+		w.blind = w.o.Name == ""
+		w.listed = false
 		return nil
 	}
 	return err
 }
 
-func (w *watch[S, T]) address() (string, url.Values) {
-	f := w.r.feed
-	q := url.Values{}
-	for k, v := range f.query {
-		q[k] = v
+// feed is the path of the changes to follow, "" if there is none.
+func (w *watch[S, T]) feed() string {
+	switch {
+	case w.o.Name != "" && w.r.feed.one:
+		return w.r.one(w.o.Name) + "/events"
+	case w.o.Name == "" && w.r.feed.all && !w.blind:
+		return w.r.path + "/events"
 	}
-	if w.o.Name != "" && f.one != "" {
-		return strings.ReplaceAll(f.one, "{name}", url.PathEscape(w.o.Name)), url.Values{}
-	}
-	if f.selects {
-		for _, s := range []string{f.selector, w.o.Selector} {
-			if s != "" {
-				q.Add("labelSelector", s)
-			}
-		}
-	}
-	return f.all, q
+	return ""
 }
 
 func (w *watch[S, T]) relist(ctx context.Context) error {
@@ -158,7 +153,6 @@ func (w *watch[S, T]) relist(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.fails = 0
 	now := map[string]bool{}
 	for _, item := range items {
 		now[item.Metadata.Name] = true
@@ -173,7 +167,7 @@ func (w *watch[S, T]) relist(ctx context.Context) error {
 			}
 		}
 	}
-	w.since, w.started = max(revision, 1), true
+	w.listed, w.since, w.started = true, revision, true
 	var mark Resource[S, T]
 	mark.Metadata.ResourceVersion = revision
 	if !w.yield(Event[Resource[S, T]]{Type: Bookmark, Object: mark}, nil) {
@@ -188,7 +182,7 @@ func (w *watch[S, T]) read(ctx context.Context) ([]Resource[S, T], int64, error)
 		if err != nil {
 			return nil, 0, err
 		}
-		return l.Items, l.Metadata.ResourceVersion, nil
+		return l.Items, max(l.Metadata.ResourceVersion, 1), nil
 	}
 	item, err := w.r.Get(ctx, w.o.Name)
 	switch {
@@ -200,9 +194,9 @@ func (w *watch[S, T]) read(ctx context.Context) ([]Resource[S, T], int64, error)
 	case err != nil:
 		return nil, 0, err
 	case !w.selector.Matches(labels.Set(item.Metadata.Labels)):
-		return nil, item.Metadata.ResourceVersion, nil
+		return nil, 0, nil
 	}
-	return []Resource[S, T]{*item}, item.Metadata.ResourceVersion, nil
+	return []Resource[S, T]{*item}, 0, nil
 }
 
 func (w *watch[S, T]) receive(data []byte) error {
@@ -217,7 +211,7 @@ func (w *watch[S, T]) receive(data []byte) error {
 		}
 		return env.toError()
 	}
-	if e.Type == Bookmark || !w.concerns(e.Kind) {
+	if e.Type == Bookmark {
 		return nil
 	}
 	var item Resource[S, T]
@@ -237,11 +231,6 @@ func (w *watch[S, T]) receive(data []byte) error {
 		return errStopped
 	}
 	return nil
-}
-
-func (w *watch[S, T]) concerns(kind string) bool {
-	want := w.r.feed.only
-	return want == "" || kind == "" || want == strings.ToLower(strings.ReplaceAll(kind, "-", ""))
 }
 
 // report hands an event on unless it is known already, and calls it Added exactly when the resource was not known.

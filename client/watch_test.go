@@ -79,6 +79,15 @@ func (f follower) ends(t *testing.T) error {
 	}
 }
 
+func await(t *testing.T, met func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !met(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain")
+		}
+	}
+}
+
 func TestWatchReportsWhatIsThereAndWhatChanges(t *testing.T) {
 	s := clienttest.New(t)
 	machine(s, "m1", "", cloud.StageInitializing)
@@ -148,8 +157,25 @@ func TestWatchOfOneEndsWithIt(t *testing.T) {
 	}
 }
 
+func TestWatchOfOneSurvivesCompaction(t *testing.T) {
+	s := clienttest.New(t)
+	machine(s, "m1", "", cloud.StageReady)
+	s.Compact()
+	f := follow(t, client.Machines(s.Client(t)), client.WatchOptions{Name: "m1"})
+	f.expect(t, "ADDED m1 ready", "BOOKMARK")
+	await(t, func() bool { return s.Streams() == 1 })
+	s.FailNext(503)
+	s.DropStreams()
+	machine(s, "m1", "", cloud.StageOff)
+	s.Compact()
+	f.expect(t, "MODIFIED m1 off", "BOOKMARK")
+	s.Remove(client.KindMachine, "", "m1")
+	f.expect(t, "DELETED m1 off")
+}
+
 func TestWatchWithoutEventsReadsAgain(t *testing.T) {
 	s := clienttest.New(t)
+	s.Events = false
 	c := s.Client(t)
 	s.Put(client.KindTenant, "", client.Metadata{Name: "a"}, cloud.TenantSpec{}, cloud.TenantStatus{})
 	seen := make(chan string, 100)
@@ -175,7 +201,7 @@ func TestWatchWithoutEventsReadsAgain(t *testing.T) {
 	}
 }
 
-func TestWatchOfNodeGroupsPicksThemFromTheTenantsEvents(t *testing.T) {
+func TestWatchWithASelectorSeesWhatEntersAndLeavesIt(t *testing.T) {
 	s := clienttest.New(t)
 	s.Put(client.KindTenant, "", client.Metadata{Name: "prod"}, cloud.TenantSpec{}, cloud.TenantStatus{})
 	seen := make(chan string, 100)
@@ -213,6 +239,7 @@ func TestWatchEndsWithItsContextOrRefusal(t *testing.T) {
 	s := clienttest.New(t)
 	machine(s, "m1", "", cloud.StageReady)
 	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
 	why := errors.New("enough")
 	for _, err := range client.Machines(s.Client(t)).Watch(ctx, client.WatchOptions{}) {
 		if err != nil {

@@ -23,13 +23,13 @@ func (s *Server) handler() http.Handler {
 		answer(w, 200, map[string]any{"user": User, "role": "admin"})
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, r *http.Request) { answer(w, 200, client.ServerVersion{Version: "test"}) })
-	s.collection(mux, "/api/v1/tenants", client.KindTenant, "")
-	s.collection(mux, "/api/v1/tenants/{parent}/node-groups", client.KindNodeGroup, "")
-	s.collection(mux, "/api/v1/tenants/{parent}/machines", client.KindMachine, "")
-	s.collection(mux, "/api/v1/machines", client.KindMachine, "events")
-	s.collection(mux, "/api/v1/providers", client.KindProvider, "")
-	s.collection(mux, "/api/v1/users", client.KindUser, "")
-	s.collection(mux, "/api/v1/users/{parent}/tokens", client.KindToken, "")
+	s.collection(mux, "/api/v1/tenants", client.KindTenant)
+	s.collection(mux, "/api/v1/tenants/{parent}/node-groups", client.KindNodeGroup)
+	s.collection(mux, "/api/v1/tenants/{parent}/machines", client.KindMachine)
+	s.collection(mux, "/api/v1/machines", client.KindMachine)
+	s.collection(mux, "/api/v1/providers", client.KindProvider)
+	s.collection(mux, "/api/v1/users", client.KindUser)
+	s.collection(mux, "/api/v1/users/{parent}/tokens", client.KindToken)
 	for _, what := range []string{"kubeconfig", "talosconfig"} {
 		mux.HandleFunc("GET /api/v1/tenants/{name}/"+what, s.kubeconfig)
 	}
@@ -99,8 +99,8 @@ func (s *Server) listApplies(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, data)
 }
 
-// collection serves one kind. feed is the last part of the path of its events of all objects ("" for none).
-func (s *Server) collection(mux *http.ServeMux, path string, kind client.Kind, feed string) {
+// collection serves one kind.
+func (s *Server) collection(mux *http.ServeMux, path string, kind client.Kind) {
 	parentOf := func(r *http.Request) string { return r.PathValue("parent") }
 	// A tenant's machines are machines with its label.
 	scope := func(r *http.Request) func(key, *client.Object) bool {
@@ -123,15 +123,11 @@ func (s *Server) collection(mux *http.ServeMux, path string, kind client.Kind, f
 	mux.HandleFunc("GET "+path+"/{name}", func(w http.ResponseWriter, r *http.Request) { s.get(w, at(r, r.PathValue("name"))) })
 	mux.HandleFunc("PUT "+path+"/{name}", func(w http.ResponseWriter, r *http.Request) { s.put(w, r, at(r, r.PathValue("name"))) })
 	mux.HandleFunc("DELETE "+path+"/{name}", func(w http.ResponseWriter, r *http.Request) { s.remove(w, at(r, r.PathValue("name"))) })
-	if feed != "" {
-		mux.HandleFunc("GET "+path+"/"+feed, func(w http.ResponseWriter, r *http.Request) { s.follow(w, r, scope(r)) })
-		return
-	}
+	mux.HandleFunc("GET "+path+"/events", func(w http.ResponseWriter, r *http.Request) { s.follow(w, r, kind, scope(r)) })
 	mux.HandleFunc("GET "+path+"/{name}/events", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
-		s.follow(w, r, func(k key, o *client.Object) bool {
-			all := r.URL.Query().Get("scope") == "all"
-			return k == at(r, name) || all && (k.parent == name || o.Metadata.Labels[cloud.LabelTenant] == name)
+		s.follow(w, r, kind, func(k key, o *client.Object) bool {
+			return k == at(r, name)
 		})
 	})
 }
@@ -243,12 +239,12 @@ func (s *Server) remove(w http.ResponseWriter, k key) {
 }
 
 // follow streams changes as server-sent events.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, scope func(key, *client.Object) bool) {
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, of client.Kind, scope func(key, *client.Object) bool) {
 	q := r.URL.Query()
 	since, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
 	selector, err := labels.Parse(strings.Join(q["labelSelector"], ","))
-	if err != nil || since == 0 || q.Get("sse") != "true" {
-		refuse(w, 400, "BadRequest", "this server streams server-sent events after a revision only")
+	if err != nil || q.Get("sse") != "true" {
+		refuse(w, 400, "BadRequest", "this server streams server-sent events only")
 		return
 	}
 	s.mu.Lock()
@@ -257,6 +253,17 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, scope func(key, 
 		refuse(w, 404, "NotFound", "no events here")
 		return
 	}
+	matches := func(k key, o *client.Object) bool {
+		return scope(k, o) && selector.Matches(labels.Set(o.Metadata.Labels))
+	}
+	initial := []*client.Object{}
+	if since == 0 {
+		initial, since = s.list(matches), s.rev
+		if r.PathValue("name") != "" && len(initial) == 0 {
+			refuse(w, 404, "NotFound", "no such object")
+			return
+		}
+	}
 	if since < s.floor {
 		refuse(w, 410, "Gone", "revision was compacted")
 		return
@@ -264,18 +271,24 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, scope func(key, 
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = io.WriteString(w, ": hello\n\n")
 	w.(http.Flusher).Flush()
+	for _, o := range initial {
+		data, _ := json.Marshal(client.Event[client.Object]{Type: client.Added, Object: *o})
+		_, _ = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", since, data)
+	}
 	epoch := s.epoch
+	s.streams++
+	defer func() { s.streams-- }()
 	for !s.closed && s.epoch == epoch {
 		for _, e := range s.log {
 			if e.rev <= since {
 				continue
 			}
 			since = e.rev
-			if !scope(e.key, &e.object) {
+			if e.key.kind != of || r.PathValue("name") != "" && e.key.name != r.PathValue("name") {
 				continue
 			}
 			kind := e.kind
-			if !selector.Matches(labels.Set(e.object.Metadata.Labels)) {
+			if !matches(e.key, &e.object) {
 				kind = client.Deleted
 			}
 			data, _ := json.Marshal(client.Event[client.Object]{Type: kind, Kind: string(e.key.kind), Object: e.object})

@@ -33,6 +33,7 @@ type Server struct {
 	rev     int64
 	floor   int64 // revisions up to it are compacted
 	epoch   int   // grows to end all streams
+	streams int
 	fail    []int
 	before  func(*http.Request)
 	seen    []string
@@ -112,6 +113,13 @@ func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.seen)
+}
+
+// Streams counts the watches that are open.
+func (s *Server) Streams() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams
 }
 
 // DropStreams ends every open watch.
