@@ -35,23 +35,30 @@ type Type[S, T any] struct{ Kind Kind }
 
 // Decode turns a stored object into a resource.
 func (t Type[S, T]) Decode(o *Object) (*Resource[S, T], error) {
-	c := o.Clone()
-	r := &Resource[S, T]{Metadata: Metadata{
-		Name: c.Name, UID: c.UID, Revision: c.Revision, Generation: c.Generation,
-		CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt, DeletionTimestamp: c.DeletionTimestamp,
-		Finalizers: c.Finalizers, Labels: c.Labels, Annotations: c.Annotations,
-	}}
-	if len(c.Spec) > 0 {
-		if err := json.Unmarshal(c.Spec, &r.Spec); err != nil {
-			return nil, fmt.Errorf("decode spec of %s %q: %w", t.Kind.Name, c.Name, err)
+	r := &Resource[S, T]{Metadata: metadataOf(o)}
+	if len(o.Spec) > 0 {
+		if err := json.Unmarshal(o.Spec, &r.Spec); err != nil {
+			return nil, fmt.Errorf("decode spec of %s %q: %w", t.Kind.Name, o.Name, err)
 		}
 	}
-	if len(c.Status) > 0 {
-		if err := json.Unmarshal(c.Status, &r.Status); err != nil {
-			return nil, fmt.Errorf("decode status of %s %q: %w", t.Kind.Name, c.Name, err)
+	if len(o.Status) > 0 {
+		if err := json.Unmarshal(o.Status, &r.Status); err != nil {
+			return nil, fmt.Errorf("decode status of %s %q: %w", t.Kind.Name, o.Name, err)
 		}
 	}
 	return r, nil
+}
+
+// metadataOf copies an object's metadata: the stored object may be shared.
+func metadataOf(o *Object) Metadata {
+	bare := *o
+	bare.Spec, bare.Status = nil, nil
+	c := bare.Clone()
+	return Metadata{
+		Name: c.Name, UID: c.UID, Revision: c.Revision, Generation: c.Generation,
+		CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt, DeletionTimestamp: c.DeletionTimestamp,
+		Finalizers: c.Finalizers, Labels: c.Labels, Annotations: c.Annotations,
+	}
 }
 
 // Encode turns a resource into its stored form.
@@ -111,10 +118,6 @@ func (t Type[S, T]) write(r *Resource[S, T], put func(*Object) error) error {
 	if err := put(o); err != nil {
 		return err
 	}
-	d, err := t.Decode(o)
-	if err != nil {
-		return err
-	}
-	r.Metadata = d.Metadata
+	r.Metadata = metadataOf(o)
 	return nil
 }
