@@ -1,0 +1,5 @@
+package storetest
+
+import "testing"
+
+func testCrashes(t *testing.T, b Backend) {}
