@@ -91,6 +91,10 @@ func (h *held) read(kind string, key any, attributes json.RawMessage) error {
 // hold takes over what the state holds.
 func (rec *Record) hold(h *held) {
 	rec.Slots = slices.Sorted(maps.Keys(h.addresses))
+	if rec.Bootstrapped && !h.bootstrapped {
+		// The control plane is gone; the next one starts an etcd of its own.
+		rec.Bootstrap, rec.BootstrapNode = "", ""
+	}
 	rec.Bootstrapped = h.bootstrapped
 	rec.Projected = h.version
 }

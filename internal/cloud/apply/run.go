@@ -218,17 +218,22 @@ func (s *Service) conclude(rec *Record, o tofu.Outcome) {
 		if rec.Run.Destroy {
 			rec.Applied, rec.Touched, rec.Removing = "", nil, nil
 		}
-	case tofu.Killed, tofu.Interrupted:
-		// Not the configuration's fault: again at once.
-		rec.RetryAt = time.Time{}
+	case tofu.Interrupted:
+		rec.RetryAt = time.Time{} // not the configuration's fault: again at once
+	case tofu.Killed:
+		rec.backOff(s.Now(), s.BackoffMin/10, s.BackoffMax) // most likely not its fault
 	default:
-		rec.Failures++
-		rec.RetryAt = s.Now().Add(min(s.BackoffMax, s.BackoffMin<<min(rec.Failures-1, 16)))
+		rec.backOff(s.Now(), s.BackoffMin, s.BackoffMax)
 	}
 	if o.Result != tofu.Succeeded {
 		rec.Applied = "" // the world may be half-way
 	}
 	rec.Run, rec.Lock = nil, nil
+}
+
+func (rec *Record) backOff(now time.Time, first, longest time.Duration) {
+	rec.Failures++
+	rec.RetryAt = now.Add(min(longest, first<<min(rec.Failures-1, 16)))
 }
 
 func message(o tofu.Outcome) string {

@@ -11,6 +11,8 @@ import (
 type Guard struct {
 	// Slots that the plane itself has put on the durable list of machines to remove.
 	Slots []string `json:"slots,omitempty"`
+	// Addresses of single resources that may go.
+	Addresses []string `json:"addresses,omitempty"`
 	// All: the whole tenant is being torn down.
 	All bool `json:"all,omitempty"`
 }
@@ -48,7 +50,7 @@ func (g Guard) Check(plan []byte) ([]string, error) {
 	}
 	var refused []string
 	for _, rc := range p.ResourceChanges {
-		if rc.Mode == "data" || !takesAway(rc.Change.Actions) || g.allows(rc.Index) {
+		if rc.Mode == "data" || !takesAway(rc.Change.Actions) || g.allows(rc.Address, rc.Index) {
 			continue
 		}
 		refused = append(refused, fmt.Sprintf("%s (%s)", rc.Address, strings.Join(rc.Change.Actions, ", ")))
@@ -60,8 +62,8 @@ func takesAway(actions []string) bool {
 	return slices.ContainsFunc(actions, func(a string) bool { return !slices.Contains(harmless, a) })
 }
 
-func (g Guard) allows(index json.RawMessage) bool {
-	if g.All {
+func (g Guard) allows(address string, index json.RawMessage) bool {
+	if g.All || slices.Contains(g.Addresses, address) {
 		return true
 	}
 	var key string
