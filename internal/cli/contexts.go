@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"freehold.dev/freehold/internal/cli/config"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "See and choose the servers that this client knows",
+		Args:  atMost(0),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "get-contexts", Short: "List the contexts", Args: atMost(0),
+			RunE: func(*cobra.Command, []string) error { return a.listContexts() },
+		},
+		&cobra.Command{
+			Use: "current-context", Short: "Tell the current context", Args: atMost(0),
+			RunE: func(*cobra.Command, []string) error {
+				c, err := a.loadConfig()
+				if err != nil {
+					return err
+				}
+				if c.CurrentContext == "" {
+					return errors.New("there is no current context: log in, or choose one with freehold config use-context")
+				}
+				_, err = fmt.Fprintln(a.out, c.CurrentContext)
+				return err
+			},
+		},
+		&cobra.Command{
+			Use: "use-context NAME", Short: "Choose the current context", Args: exactly("NAME"),
+			ValidArgsFunction: a.completeContexts,
+			RunE: func(_ *cobra.Command, args []string) error {
+				return a.editContexts(func(c *config.Config) error {
+					if _, ok := c.Get(args[0]); !ok {
+						return fmt.Errorf("there is no context %q: see freehold config get-contexts", args[0])
+					}
+					c.CurrentContext = args[0]
+					return nil
+				}, "Switched to context %q.\n", args[0])
+			},
+		},
+		&cobra.Command{
+			Use: "delete-context NAME", Short: "Forget a context and its token", Args: exactly("NAME"),
+			ValidArgsFunction: a.completeContexts,
+			RunE: func(_ *cobra.Command, args []string) error {
+				return a.editContexts(func(c *config.Config) error {
+					if !c.Delete(args[0]) {
+						return fmt.Errorf("there is no context %q: see freehold config get-contexts", args[0])
+					}
+					return nil
+				}, "Forgot context %q.\n", args[0])
+			},
+		},
+	)
+	return cmd
+}
+
+func (a *app) editContexts(change func(*config.Config) error, done, name string) error {
+	path, err := a.configPath()
+	if err != nil {
+		return err
+	}
+	if err := config.Edit(path, change); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, done, name)
+	return nil
+}
+
+func (a *app) listContexts() error {
+	c, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	if len(c.Contexts) == 0 {
+		fmt.Fprintln(a.err, "No contexts found.")
+		return nil
+	}
+	slices.SortFunc(c.Contexts, func(x, y config.Context) int { return strings.Compare(x.Name, y.Name) })
+	t := &table{w: a.out}
+	t.add("CURRENT", "NAME", "SERVER", "USER", "SESSION")
+	for _, x := range c.Contexts {
+		current, session := " ", "none"
+		if x.Name == c.CurrentContext {
+			current = "*"
+		}
+		if x.Token != "" {
+			session = "kept"
+		}
+		t.rows = append(t.rows, []string{current, x.Name, x.Server, first(x.User, "-"), session})
+	}
+	return t.flush()
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"freehold.dev/freehold/client"
+)
+
+// usageError is a command line that cannot be understood.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+// tell writes an error the way an operator reads it: what is wrong, each fault of a refused object by its field,
+// and what to do next.
+func tell(w io.Writer, err error) {
+	var usage *usageError
+	var refused *client.Error
+	var connect *client.ConnectError
+	switch {
+	case errors.As(err, &usage):
+		fmt.Fprintf(w, "error: %s\nSee '%s --help' for usage.\n", usage.err, usage.command)
+	case errors.As(err, &refused):
+		tellRefused(w, err, refused)
+	case errors.As(err, &connect):
+		tellConnect(w, err, connect)
+	default:
+		fmt.Fprintln(w, "error:", err)
+	}
+}
+
+func tellRefused(w io.Writer, err error, e *client.Error) {
+	// What was being done stays in front; the causes get lines of their own.
+	text := strings.Replace(err.Error(), e.Error(), e.Message, 1)
+	fmt.Fprintln(w, "error:", text)
+	for _, c := range e.Causes {
+		switch {
+		case c.Field != "":
+			fmt.Fprintf(w, "  %s: %s\n", c.Field, c.Message)
+		case !strings.Contains(text, c.Message):
+			fmt.Fprintf(w, "  %s\n", c.Message)
+		}
+	}
+	switch {
+	case client.IsUnauthorized(e):
+		fmt.Fprintln(w, "  log in first: freehold login")
+	case client.IsForbidden(e):
+		fmt.Fprintln(w, "  freehold whoami tells your role; an admin can change it")
+	case e.Code >= 500 && e.CorrelationID != "":
+		fmt.Fprintf(w, "  the server's log has more, under request %s\n", e.CorrelationID)
+	}
+}
+
+func tellConnect(w io.Writer, err error, e *client.ConnectError) {
+	switch cert := e.Certificate(); {
+	case e.Refused():
+		fmt.Fprintf(w, "error: no server answers at %s: connection refused\n", e.Server)
+		fmt.Fprintln(w, "  start one here:         freehold dev\n  or log in to another:   freehold login https://HOST:PORT")
+	case e.Untrusted() && cert != nil:
+		sum := sha256.Sum256(cert.Raw)
+		fmt.Fprintf(w, "error: the certificate of %s is not trusted: %v\n", e.Server, e.Err)
+		fmt.Fprintf(w, "  give its authority:     --certificate-authority FILE\n"+
+			"  or, if the server shows the same fingerprint, trust it alone:\n  --fingerprint sha256:%s\n", hex.EncodeToString(sum[:]))
+	default:
+		fmt.Fprintln(w, "error:", err)
+	}
+}
