@@ -81,7 +81,7 @@ func applyOnce(ctx context.Context, c *client.Client, as sighting, config []byte
 			used = modeReboot
 		}
 	case mode == modeStagedIfNeedingReboot:
-		request.DryRun = true
+		request.DryRun, request.Mode = true, machineapi.ApplyConfigurationRequest_AUTO
 		resp, err := c.ApplyConfiguration(ctx, request)
 		if err != nil {
 			return applied{}, err

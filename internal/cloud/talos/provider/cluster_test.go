@@ -1,0 +1,549 @@
+package provider_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"freehold.dev/freehold/internal/talosim"
+)
+
+// simulate makes n machines in maintenance mode.
+func simulate(t *testing.T, n int) []*talosim.Machine {
+	t.Helper()
+	sim, err := talosim.New(talosim.Options{Timing: talosim.Fast})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	addresses, err := talosim.FreeAddresses(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := make([]*talosim.Machine, n)
+	for i, a := range addresses {
+		if machines[i], err = sim.Add(talosim.MachineSpec{Address: a}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return machines
+}
+
+// slot is one machine of a cluster's configuration.
+type slot struct {
+	Name    string
+	Role    string
+	Address netip.Addr
+	Patches []string
+}
+
+// cluster is a configuration: the first slot is bootstrapped.
+type cluster struct {
+	Name     string
+	Endpoint string
+	Slots    []slot
+	Create   string
+	Delete   string
+	Mode     string
+	Graceful bool
+}
+
+func controlPlane(m *talosim.Machine) slot {
+	return slot{Name: "cp-0", Role: "controlplane", Address: m.Address()}
+}
+
+func worker(i int, m *talosim.Machine) slot {
+	return slot{Name: fmt.Sprintf("worker-%d", i), Role: "worker", Address: m.Address()}
+}
+
+var clusterTemplate = template.Must(template.New("").Funcs(template.FuncMap{
+	"json": func(v any) (string, error) {
+		text, err := json.Marshal(v)
+		return string(text), err
+	},
+}).Parse(required + `
+locals {
+  machines = {
+{{- range .Slots}}
+    {{.Name}} = { address = "{{.Address}}", role = "{{.Role}}", patches = {{json .Patches}} }
+{{- end}}
+  }
+}
+resource "talos_machine_secrets" "this" {
+  talos_version = "v1.6"
+}
+data "talos_machine_configuration" "role" {
+  for_each           = toset(["controlplane", "worker"])
+  cluster_name       = "{{.Name}}"
+  cluster_endpoint   = "{{.Endpoint}}"
+  machine_type       = each.key
+  machine_secrets    = talos_machine_secrets.this.machine_secrets
+  talos_version      = "1.12.6"
+  kubernetes_version = "1.35.0"
+}
+resource "talos_machine_configuration_apply" "machine" {
+  for_each                    = local.machines
+  node                        = each.value.address
+  client_configuration        = talos_machine_secrets.this.client_configuration
+  machine_configuration_input = data.talos_machine_configuration.role[each.value.role].machine_configuration
+  config_patches              = each.value.patches
+  {{- if .Mode}}
+  apply_mode = "{{.Mode}}"
+  {{- end}}
+  on_destroy = { reset = true, reboot = true, graceful = {{.Graceful}} }
+  timeouts   = { create = "{{or .Create "60s"}}", update = "{{or .Create "60s"}}", delete = "{{or .Delete "60s"}}" }
+}
+resource "talos_machine_bootstrap" "this" {
+  depends_on           = [talos_machine_configuration_apply.machine]
+  node                 = local.machines["cp-0"].address
+  client_configuration = talos_machine_secrets.this.client_configuration
+  timeouts             = { create = "{{or .Create "60s"}}" }
+}
+resource "talos_cluster_kubeconfig" "this" {
+  depends_on           = [talos_machine_bootstrap.this]
+  node                 = local.machines["cp-0"].address
+  client_configuration = talos_machine_secrets.this.client_configuration
+  timeouts             = { create = "{{or .Create "60s"}}" }
+}
+`))
+
+func (c cluster) config(t *testing.T) string {
+	t.Helper()
+	if c.Name == "" {
+		c.Name = "prod"
+	}
+	if c.Endpoint == "" {
+		c.Endpoint = fmt.Sprintf("https://%s:6443", c.Slots[0].Address)
+	}
+	for i := range c.Slots {
+		if c.Slots[i].Patches == nil {
+			c.Slots[i].Patches = []string{}
+		}
+	}
+	var b bytes.Buffer
+	if err := clusterTemplate.Execute(&b, c); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !condition() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 30 s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func wantRunning(t *testing.T, machines ...*talosim.Machine) {
+	t.Helper()
+	for _, m := range machines {
+		eventually(t, m.Address().String()+" runs and is ready", func() bool {
+			s := m.State()
+			return s.Stage == "running" && s.Ready
+		})
+	}
+}
+
+func wantReset(t *testing.T, machines ...*talosim.Machine) {
+	t.Helper()
+	for _, m := range machines {
+		if s := m.State(); s.Stage != "maintenance" || s.Installed || m.Config() != nil {
+			t.Errorf("%s was not reset: %+v", m.Address(), s)
+		}
+	}
+}
+
+func applies(machines ...*talosim.Machine) (counts []int) {
+	for _, m := range machines {
+		counts = append(counts, m.State().Applies)
+	}
+	return counts
+}
+
+func TestAClusterFromNothingToNothing(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *workspace{"reattached": reattached, "installed": mirrored} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t)
+			machines := simulate(t, 4)
+			cp, first, second, third := machines[0], machines[1], machines[2], machines[3]
+
+			c := cluster{Slots: []slot{controlPlane(cp), worker(0, first), worker(1, second)}}
+			w.apply(c.config(t))
+			wantRunning(t, cp, first, second)
+			w.wantNoChanges()
+			var kubernetes struct {
+				Host string `json:"host"`
+				CA   []byte `json:"ca_certificate"`
+				Cert []byte `json:"client_certificate"`
+				Key  []byte `json:"client_key"`
+			}
+			if err := json.Unmarshal(w.attribute("talos_cluster_kubeconfig", "kubernetes_client_configuration"), &kubernetes); err != nil {
+				t.Fatal(err)
+			}
+			if kubernetes.Host != fmt.Sprintf("https://%s:6443", cp.Address()) || !bytes.Contains(kubernetes.CA, []byte("CERTIFICATE")) ||
+				!bytes.Contains(kubernetes.Cert, []byte("CERTIFICATE")) || !bytes.Contains(kubernetes.Key, []byte("PRIVATE KEY")) {
+				t.Errorf("the kubeconfig's parts are wrong: host %s", kubernetes.Host)
+			}
+
+			// A machine's own patch touches that machine alone.
+			before := applies(cp, first, second)
+			c.Slots[1].Patches = []string{"machine:\n  nodeLabels:\n    tier: gold\n", `[{"op":"add","path":"/machine/sysctls","value":{"vm.swappiness":"1"}}]`}
+			w.write(c.config(t))
+			if diff := cmp.Diff(map[string]string{`talos_machine_configuration_apply.machine["worker-0"]`: "update"}, w.changes()); diff != "" {
+				t.Error(diff)
+			}
+			w.apply(c.config(t))
+			if diff := cmp.Diff([]int{before[0], before[1] + 1, before[2]}, applies(cp, first, second)); diff != "" {
+				t.Errorf("applies: %s", diff)
+			}
+			if !bytes.Contains(first.Config(), []byte("tier: gold")) || !bytes.Contains(first.Config(), []byte("vm.swappiness")) {
+				t.Error("the patches did not reach the machine")
+			}
+			w.wantNoChanges()
+
+			// Another endpoint changes every machine in place.
+			boots := cp.State().Boots
+			c.Endpoint = "https://prod.k8s.example.com:6443"
+			w.write(c.config(t))
+			for address, action := range w.changes() {
+				if action != "update" {
+					t.Errorf("%s: %s", address, action)
+				}
+			}
+			w.apply(c.config(t))
+			for _, m := range []*talosim.Machine{cp, first, second} {
+				if !bytes.Contains(m.Config(), []byte("prod.k8s.example.com")) {
+					t.Errorf("%s does not know the endpoint", m.Address())
+				}
+			}
+			if cp.State().Boots != boots {
+				t.Error("a change that needs no reboot rebooted the machine")
+			}
+			w.wantNoChanges()
+
+			// One more, then two fewer.
+			c.Slots = append(c.Slots, worker(2, third))
+			w.apply(c.config(t))
+			wantRunning(t, third)
+			w.wantNoChanges()
+			c.Slots = c.Slots[:2]
+			w.apply(c.config(t))
+			wantReset(t, second, third)
+			wantRunning(t, cp, first)
+			w.wantNoChanges()
+
+			w.run("destroy", "-auto-approve", "-no-color")
+			wantReset(t, cp, first)
+		})
+	}
+}
+
+func TestAMachineThatDoesNotAnswerIsNamedAndHoldsUpNoOther(t *testing.T) {
+	for _, fault := range []talosim.FaultKind{talosim.NetworkRefuse, talosim.NetworkHang} {
+		t.Run(string(fault), func(t *testing.T) {
+			w := reattached(t)
+			machines := simulate(t, 3)
+			if err := machines[2].Inject(talosim.Fault{Kind: fault}); err != nil {
+				t.Fatal(err)
+			}
+			c := cluster{Slots: []slot{controlPlane(machines[0]), worker(0, machines[1]), worker(1, machines[2])}, Create: "2s"}
+			out, code := w.tryApply(c.config(t))
+			for _, want := range []string{machines[2].Address().String() + " cannot be reached", ":50000", "Check that", "timeouts"} {
+				if code == 0 || !strings.Contains(out, want) {
+					t.Errorf("exit code %d, want %q: %s", code, want, out)
+				}
+			}
+			eventually(t, "the other machines are configured", func() bool {
+				return machines[0].State().Installed && machines[1].State().Installed
+			})
+
+			// When it is back, the same apply completes the rest, and only that.
+			before := applies(machines[:2]...)
+			if err := machines[2].Clear(fault); err != nil {
+				t.Fatal(err)
+			}
+			c.Create = ""
+			w.apply(c.config(t))
+			wantRunning(t, machines...)
+			if diff := cmp.Diff(before, applies(machines[:2]...)); diff != "" {
+				t.Errorf("applies: %s", diff)
+			}
+			w.wantNoChanges()
+		})
+	}
+}
+
+func TestASlowMachineIsWaitedFor(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 1)
+	if err := machines[0].Inject(talosim.Fault{Kind: talosim.SlowBoot, Delay: 1500 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	machines[0].PowerCycle()
+	w.apply(cluster{Slots: []slot{controlPlane(machines[0])}}.config(t))
+	wantRunning(t, machines[0])
+}
+
+func TestARefusedConfigurationShowsTheMachinesWordsWithoutSecrets(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 1)
+	c := cluster{Slots: []slot{controlPlane(machines[0])}}
+	w.write(c.config(t))
+	w.run("apply", "-auto-approve", "-no-color", "-target=talos_machine_secrets.this")
+	var secrets struct {
+		TrustdInfo struct{ Token string }
+	}
+	if err := json.Unmarshal(w.attribute("talos_machine_secrets", "machine_secrets"), &secrets); err != nil {
+		t.Fatal(err)
+	}
+	token := secrets.TrustdInfo.Token
+	if err := machines[0].Inject(talosim.Fault{Kind: talosim.RefuseConfig, Reason: "the disk /dev/sda is too small for token " + token}); err != nil {
+		t.Fatal(err)
+	}
+	out, code := w.tryApply(c.config(t))
+	if code == 0 || !strings.Contains(out, machines[0].Address().String()+" refuses") || !strings.Contains(out, "/dev/sda is too small") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if strings.Contains(out, token) {
+		t.Error("a secret is in the diagnostic")
+	}
+	if err := machines[0].Clear(talosim.RefuseConfig); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(c.config(t))
+	wantRunning(t, machines[0])
+}
+
+func TestAnotherClustersMachineIsLeftAlone(t *testing.T) {
+	machines := simulate(t, 2)
+	theirs := reattached(t)
+	theirs.apply(cluster{Name: "theirs", Slots: []slot{controlPlane(machines[0])}}.config(t))
+	wantRunning(t, machines[0])
+	config := machines[0].Config()
+
+	w := reattached(t)
+	c := cluster{Slots: []slot{controlPlane(machines[1]), worker(0, machines[0])}}
+	out, code := w.tryApply(c.config(t))
+	if code == 0 || !strings.Contains(out, machines[0].Address().String()+" belongs to another cluster") || !strings.Contains(out, "reset it first") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if diff := cmp.Diff(config, machines[0].Config()); diff != "" {
+		t.Error("the other cluster's machine was changed")
+	}
+
+	// Once it is free, it is taken; and once it is theirs again, destroying ours does not reset it.
+	theirs.run("destroy", "-auto-approve", "-no-color")
+	w.apply(c.config(t))
+	wantRunning(t, machines...)
+	resetBehindOurBack(t, machines[0], machines[1])
+	theirs.apply(cluster{Name: "theirs", Slots: []slot{controlPlane(machines[0])}}.config(t))
+	wantRunning(t, machines[0])
+	out = w.run("destroy", "-auto-approve", "-no-color")
+	if !strings.Contains(out, "belongs to another cluster now") {
+		t.Errorf("nobody was told: %s", out)
+	}
+	if s := machines[0].State(); s.Stage != "running" || s.ClusterName != "theirs" {
+		t.Errorf("the other cluster's machine was reset: %+v", s)
+	}
+	wantReset(t, machines[1])
+}
+
+func TestDestroyAcceptsAMachineThatWasResetAlready(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 2)
+	c := cluster{Slots: []slot{controlPlane(machines[0]), worker(0, machines[1])}}
+	w.apply(c.config(t))
+	wantRunning(t, machines...)
+	resetBehindOurBack(t, machines[1], machines[0])
+	resets := machines[1].State().Resets
+	w.run("destroy", "-auto-approve", "-no-color")
+	wantReset(t, machines...)
+	if machines[1].State().Resets != resets {
+		t.Error("a machine in maintenance mode was reset again")
+	}
+}
+
+func TestDestroyOfAMachineThatIsGoneGivesUpAndSaysSo(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 2)
+	c := cluster{Slots: []slot{controlPlane(machines[0]), worker(0, machines[1])}, Delete: "1s"}
+	w.apply(c.config(t))
+	wantRunning(t, machines...)
+	machines[1].PowerOff()
+	c.Slots = c.Slots[:1]
+	out, code := w.tryApply(c.config(t))
+	if code == 0 || !strings.Contains(out, machines[1].Address().String()+" cannot be reached") || !strings.Contains(out, "tofu state rm") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	machines[1].PowerOn()
+	eventually(t, "the machine is back", func() bool { return machines[1].State().Stage == "running" })
+	w.apply(c.config(t))
+	wantReset(t, machines[1])
+}
+
+func TestBootstrappingTwiceIsNoError(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 1)
+	c := cluster{Slots: []slot{controlPlane(machines[0])}}
+	w.apply(c.config(t))
+	wantRunning(t, machines[0])
+	member := machines[0].State().EtcdMember
+	w.run("state", "rm", "talos_machine_bootstrap.this")
+	w.apply(c.config(t))
+	w.run("state", "rm", "talos_machine_bootstrap.this")
+	w.run("import", "-no-color", "talos_machine_bootstrap.this", "any")
+	w.apply(c.config(t))
+	w.wantNoChanges()
+	if machines[0].State().EtcdMember != member {
+		t.Error("etcd was bootstrapped anew")
+	}
+}
+
+func TestAMachineOfThisClusterThatTheStateForgotIsTakenBack(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 2)
+	c := cluster{Slots: []slot{controlPlane(machines[0]), worker(0, machines[1])}}
+	w.apply(c.config(t))
+	wantRunning(t, machines...)
+	boots := machines[1].State().Boots
+	w.run("state", "rm", `talos_machine_configuration_apply.machine["worker-0"]`)
+	w.apply(c.config(t))
+	w.wantNoChanges()
+	if machines[1].State().Boots != boots {
+		t.Error("a machine that was as declared was rebooted")
+	}
+}
+
+func TestStagedWhereARebootWouldBeNeeded(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 1)
+	c := cluster{Slots: []slot{controlPlane(machines[0])}, Mode: "staged_if_needing_reboot"}
+	w.apply(c.config(t))
+	wantRunning(t, machines[0])
+	boots := machines[0].State().Boots
+	for _, step := range []struct{ patch, mode string }{
+		{"machine:\n  sysctls:\n    vm.swappiness: \"1\"\n", `"auto"`},
+		{"machine:\n  env:\n    A: b\n", `"staged"`},
+	} {
+		c.Slots[0].Patches = []string{step.patch}
+		w.apply(c.config(t))
+		if got := string(w.attribute("talos_machine_configuration_apply", "resolved_apply_mode")); got != step.mode {
+			t.Errorf("%q: resolved to %s, want %s", step.patch, got, step.mode)
+		}
+		w.wantNoChanges()
+	}
+	if machines[0].State().Boots != boots {
+		t.Error("the machine was rebooted")
+	}
+}
+
+func TestAnInterruptedApplyEndsSoonAndCanBeContinued(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 2)
+	machines[1].PowerOff()
+	c := cluster{Slots: []slot{controlPlane(machines[0]), worker(0, machines[1])}, Create: "10m"}
+	w.write(c.config(t))
+	cmd := w.command("apply", "-auto-approve", "-no-color", "-input=false")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "one machine is configured", func() bool { return machines[0].State().Applies > 0 })
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("an interrupted apply succeeded")
+	}
+	if text := flat(out.String()); !strings.Contains(text, "Interrupted at "+machines[1].Address().String()) {
+		t.Errorf("output: %s", text)
+	}
+	machines[1].PowerOn()
+	w.apply(c.config(t))
+	wantRunning(t, machines...)
+	w.wantNoChanges()
+}
+
+func TestAnApplyThatWasKilledIsContinued(t *testing.T) {
+	for moment, reached := range map[string]func(*talosim.Machine) bool{
+		"before the machine is configured": func(m *talosim.Machine) bool { return m.State().Stage == "maintenance" },
+		"when it is configured":            func(m *talosim.Machine) bool { return m.State().Applies > 0 },
+		"when it is installed":             func(m *talosim.Machine) bool { return m.State().Installed },
+		"when it is bootstrapped":          func(m *talosim.Machine) bool { return m.State().EtcdMember != "" },
+	} {
+		t.Run(moment, func(t *testing.T) {
+			w := mirrored(t)
+			machines := simulate(t, 2)
+			c := cluster{Slots: []slot{controlPlane(machines[0]), worker(0, machines[1])}}
+			w.write(c.config(t))
+			// The secrets are in the state already: those that are lost with it could never be had again.
+			w.run("apply", "-auto-approve", "-no-color", "-target=talos_machine_secrets.this")
+			cmd := w.command("apply", "-auto-approve", "-no-color", "-input=false")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, moment, func() bool { return reached(machines[0]) })
+			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			w.apply(c.config(t))
+			wantRunning(t, machines...)
+			w.wantNoChanges()
+			w.run("destroy", "-auto-approve", "-no-color")
+			wantReset(t, machines...)
+		})
+	}
+}
+
+func TestOneProviderServesSeveralRunsAtOnce(t *testing.T) {
+	first := reattached(t)
+	var spaces []*workspace
+	var machines []*talosim.Machine
+	for range 3 {
+		w := newWorkspace(t, "disable_checkpoint = true\n")
+		w.env = append(w.env, first.env[len(first.env)-1])
+		spaces = append(spaces, w)
+		machines = append(machines, simulate(t, 1)...)
+	}
+	done := make(chan string, len(spaces))
+	for i, w := range spaces {
+		w.write(cluster{Name: fmt.Sprintf("c%d", i), Slots: []slot{controlPlane(machines[i])}}.config(t))
+		go func() {
+			out, code := w.try("apply", "-auto-approve", "-no-color", "-input=false")
+			if code == 0 {
+				out = ""
+			}
+			done <- out
+		}()
+	}
+	for range spaces {
+		if out := <-done; out != "" {
+			t.Error(out)
+		}
+	}
+	wantRunning(t, machines...)
+	var names []string
+	for _, m := range machines {
+		names = append(names, m.State().ClusterName)
+	}
+	if diff := cmp.Diff([]string{"c0", "c1", "c2"}, names, cmpopts.SortSlices(strings.Compare)); diff != "" {
+		t.Error(diff)
+	}
+}
