@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"freehold.dev/freehold/client"
+	"freehold.dev/freehold/internal/cli/config"
+	"freehold.dev/freehold/internal/identity"
+	"freehold.dev/freehold/internal/kernel/store"
+	"freehold.dev/freehold/internal/talosim"
+)
+
+// The sandbox's context and API token: its owner is whoever may read the data folder, so that no password is asked.
+const (
+	devContext  = "dev"
+	devToken    = "freehold-dev"
+	devUser     = "admin"
+	devTokenTTL = 30 * 24 * time.Hour
+)
+
+func devCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a sandbox: the plane and simulated machines",
+		Long: `Runs a management plane together with simulated Talos machines on loopback addresses, until it is stopped.
+
+Nothing has to be configured. What was declared, and the machines' disks, are kept in the data folder. The client's
+context "dev" is saved and made current, so that "freehold get tenants" works in another terminal.`,
+		Example: `  freehold dev
+  freehold dev --data /tmp/sandbox --listen 127.0.0.1:9090 --machines 12`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := loadSettings(cmd)
+			if err != nil {
+				return err
+			}
+			if s.Machines < 0 || s.Machines > 500 {
+				return errors.New("--machines: between 0 and 500")
+			}
+			sim, err := openSandbox(s)
+			if err != nil {
+				return err
+			}
+			defer sim.Close()
+			return runPlane(cmd.Context(), s, func(p *plane) error {
+				if err := p.enterSandbox(cmd.Context(), sim); err != nil {
+					return err
+				}
+				line := fmt.Sprintf("freehold ready  api=%s  data=%s  machines=%d  user=%s", p.url, s.Data, len(sim.Machines()), devUser)
+				if p.generatedPassword != "" {
+					line += "  password=" + p.generatedPassword
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
+				return err
+			})
+		},
+	}
+	planeFlags(cmd.Flags())
+	cmd.Flags().String("data", devFolder(), "the folder that holds everything")
+	cmd.Flags().String("listen", "127.0.0.1:8080", "the address to serve the API on")
+	cmd.Flags().Int("machines", 5, "how many simulated machines there are at least")
+	cmd.Flags().String("machine-timing", "demo", "how fast the machines are: demo or fast")
+	return cmd
+}
+
+func devFolder() string {
+	base := os.Getenv("XDG_DATA_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "freehold-dev"
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(base, "freehold-dev")
+}
+
+// openSandbox switches on the machines of the data folder, and adds what is missing.
+func openSandbox(s settings) (*talosim.Sim, error) {
+	timing, err := talosim.ParseTiming(s.MachineTiming)
+	if err != nil {
+		return nil, fmt.Errorf("--machine-timing: %w", err)
+	}
+	logger, err := s.logger()
+	if err != nil {
+		return nil, err
+	}
+	sim, err := talosim.New(talosim.Options{Folder: s.machines(), Logger: logger, Timing: timing})
+	if err != nil {
+		return nil, fmt.Errorf("switch the simulated machines on: %w", err)
+	}
+	addresses, err := talosim.FreeAddresses(max(0, s.Machines-len(sim.Machines())))
+	for _, address := range addresses {
+		if err == nil {
+			_, err = sim.Add(talosim.MachineSpec{Address: address})
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("add a simulated machine: %w", err), sim.Close())
+	}
+	return sim, nil
+}
+
+// enterSandbox registers the machines, and saves the client's context.
+func (p *plane) enterSandbox(ctx context.Context, sim *talosim.Sim) error {
+	if _, err := p.identity.RevokeToken(ctx, devUser, devToken); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	_, token, err := p.identity.CreateToken(ctx, identity.TokenInput{User: devUser, Name: devToken, ExpiresAt: time.Now().Add(devTokenTTL)})
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("the sandbox acts as the user %q, and there is none any more: create it again, or start with another --data", devUser)
+	}
+	if err != nil {
+		return err
+	}
+	c, err := client.New(client.Config{Server: p.url, Token: token, UserAgent: "freehold-dev/" + version})
+	if err != nil {
+		return err
+	}
+	for _, m := range sim.Machines() {
+		machine := &client.Machine{Spec: client.MachineSpec{ManagementAddress: m.Address().String()}}
+		machine.Metadata.Labels = map[string]string{"freehold.dev/sandbox": "true"}
+		if _, err := client.Machines(c).Create(ctx, machine); err != nil && !client.IsConflict(err) {
+			return fmt.Errorf("register the simulated machine %s: %w", m.Address(), err)
+		}
+	}
+	path, err := config.Path(os.Getenv)
+	if err != nil {
+		return err
+	}
+	return config.Save(path, config.Context{Name: devContext, Server: strings.TrimSuffix(p.url, "/"), User: devUser, Token: token})
+}

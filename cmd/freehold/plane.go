@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"freehold.dev/freehold/internal/cloud"
+	cloudapi "freehold.dev/freehold/internal/cloud/api"
+	"freehold.dev/freehold/internal/cloud/apply"
+	"freehold.dev/freehold/internal/cloud/controller"
+	"freehold.dev/freehold/internal/cloud/provider"
+	"freehold.dev/freehold/internal/cloud/tofu"
+	"freehold.dev/freehold/internal/identity"
+	identityapi "freehold.dev/freehold/internal/identity/api"
+	"freehold.dev/freehold/internal/kernel/reconcile"
+	"freehold.dev/freehold/internal/kernel/rest"
+	"freehold.dev/freehold/internal/kernel/store"
+	"freehold.dev/freehold/internal/kernel/store/sqlite"
+	"freehold.dev/freehold/internal/system"
+)
+
+// shutdownGrace is how long a stopping plane waits for its runs of OpenTofu.
+const shutdownGrace = 20 * time.Second
+
+// plane is the management plane, joined from its parts.
+type plane struct {
+	settings settings
+	logger   *slog.Logger
+	url      string
+
+	store       store.Store
+	identity    *identity.Service
+	apply       *apply.Service
+	controllers *reconcile.Manager
+	prober      *controller.Prober
+	handler     http.Handler
+
+	generatedPassword string
+}
+
+// runPlane builds the plane, calls ready when it serves, and runs it until ctx ends. It stops in the order of its
+// layers: requests and controllers, runs of OpenTofu, the store.
+func runPlane(ctx context.Context, s settings, ready func(*plane) error) (err error) {
+	p := &plane{settings: s}
+	if p.logger, err = s.logger(); err != nil {
+		return err
+	}
+	tlsConfig, err := s.tls()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.Data, 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	p.store, err = sqlite.Open(ctx, s.database(), sqlite.Options{
+		Kinds:  append(cloud.Kinds(), identity.Kinds()...),
+		Logger: p.logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.store.Close()) }()
+	if err := p.build(ctx); err != nil {
+		return err
+	}
+	defer p.prober.Close()
+	defer func() {
+		// Runs of OpenTofu are asked to stop and given time to save their states; one that needs longer goes on by
+		// itself, and the next plane finds it.
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		defer cancel()
+		err = errors.Join(err, p.apply.Close(grace))
+	}()
+
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	p.url = urlOf(listener.Addr(), tlsConfig != nil)
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return rest.Serve(ctx, listener, p.handler, rest.Serving{Logger: p.logger, TLS: tlsConfig})
+	})
+	group.Go(func() error { return p.identity.Run(ctx) })
+	group.Go(func() error { return p.controllers.Run(ctx) })
+	group.Go(func() error { return ready(p) })
+	return group.Wait()
+}
+
+// build joins the parts. Nothing runs yet.
+func (p *plane) build(ctx context.Context) error {
+	binary, err := tofu.Find(ctx, p.settings.Tofu)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program's own file: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	modules := provider.Default()
+	p.controllers = reconcile.New(p.store, p.logger, registry)
+
+	p.apply, err = apply.New(ctx, apply.Config{
+		Store: p.store, Folder: p.settings.runs(), RootKey: p.settings.rootKey(),
+		Tofu: binary, Self: []string{self, "tofu-run"}, Logger: p.logger,
+		Deadline: p.settings.ApplyDeadline, MaxParallel: p.settings.ApplyParallel,
+		Wake: func(tenant string) { p.controllers.Wake(controller.TenantName, tenant) },
+	})
+	if err != nil {
+		return err
+	}
+	p.identity, err = identity.New(ctx, identity.Config{Store: p.store, Logger: p.logger})
+	if err != nil {
+		return err
+	}
+	if p.generatedPassword, err = p.identity.Bootstrap(ctx, p.settings.AdminPassword); err != nil {
+		return fmt.Errorf("make the first administrator: %w", err)
+	}
+	if err := cloudapi.PublishProviders(ctx, p.store, modules.Objects()); err != nil {
+		return err
+	}
+
+	credentials := controller.NewCredentials(p.apply)
+	p.prober = controller.NewProber(controller.ProberConfig{
+		Store: p.store, Credentials: credentials, Logger: p.logger, UnreachableAfter: p.settings.UnreachableFor,
+		Wake: func(machine string) { p.controllers.Wake(controller.ProberName, machine) },
+	})
+	status := controller.NewStatus(controller.StatusConfig{
+		Store: p.store, Credentials: credentials, Logger: p.logger, UnreachableAfter: p.settings.UnreachableFor,
+	})
+	tenant := controller.NewTenant(controller.TenantConfig{
+		Store: p.store, Applier: p.apply, Modules: modules, Logger: p.logger, Debounce: p.settings.ApplyDebounce,
+	})
+	for _, c := range []reconcile.Controller{tenant.Controller(), p.prober.Controller(), status.Controller()} {
+		if err := p.controllers.Add(c); err != nil {
+			return err
+		}
+	}
+	return p.buildAPI(registry, binary, modules)
+}
+
+func (p *plane) buildAPI(registry *prometheus.Registry, binary tofu.Binary, modules *provider.Registry) error {
+	metrics, err := rest.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	users := identityapi.New(p.identity)
+	api := rest.New(mux, rest.Config{
+		Title: "Freehold", Version: version, Prefixes: []string{"/api/v1"}, Logger: p.logger, Metrics: metrics,
+		Authenticate: users.Authenticate, Authorize: identityapi.Authorize, Caller: identityapi.Caller,
+		Problem: identityapi.Problem,
+	})
+	users.Register(api)
+	cloudapi.Register(api, cloudapi.Config{
+		Store: p.store, Rules: cloud.Rules{Talos: cloudapi.TalosRules{}, Providers: modules}, Secrets: p.apply, Logger: p.logger,
+		Caller: func(ctx context.Context) cloudapi.Caller {
+			c := identity.FromContext(ctx)
+			return cloudapi.Caller{User: c.User, Admin: c.Role.Allows(identity.RoleAdmin)}
+		},
+	})
+	system.Register(api, system.Config{Version: version, OpenTofu: binary.Version, Checks: []system.Check{
+		{Name: "store", Func: p.storeAnswers},
+	}})
+	p.handler = mux
+	return nil
+}
+
+// storeAnswers checks that the store can be read and written. It leaves nothing behind.
+func (p *plane) storeAnswers(ctx context.Context) error {
+	return p.store.Update(ctx, func(tx store.Tx) error {
+		if err := tx.PutBlob("system/readiness", []byte("written to see whether the store can be")); err != nil {
+			return err
+		}
+		return tx.DeleteBlob("system/readiness")
+	})
+}
+
+func urlOf(addr net.Addr, secure bool) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
