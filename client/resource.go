@@ -12,23 +12,23 @@ import (
 // Metadata of a resource. Clients set Name, Labels, Annotations, and send back ResourceVersion; the rest is the
 // server's, and ignored where a client sends it.
 type Metadata struct {
-	Name              string            `json:"name" doc:"A DNS-1123 label, unique in its collection; a machine's is a UUID."`
+	Name              string            `json:"name" doc:"A DNS-1123 label, unique in its collection; a machine's is a UUID." required:"false"`
 	UID               string            `json:"uid,omitempty" readOnly:"true" doc:"Tells objects apart that bore one name after another."`
 	ResourceVersion   int64             `json:"resourceVersion,omitempty" doc:"The revision that wrote the object last. An update must carry the one that was read."`
 	Generation        int64             `json:"generation,omitempty" readOnly:"true" doc:"Grows by one with each change of spec."`
 	CreatedAt         time.Time         `json:"createdAt,omitzero" readOnly:"true"`
 	UpdatedAt         time.Time         `json:"updatedAt,omitzero" readOnly:"true"`
-	DeletionTimestamp *time.Time        `json:"deletionTimestamp" readOnly:"true" doc:"When deletion was asked for. The object goes when its finalizers are gone."`
-	Finalizers        []string          `json:"finalizers" doc:"What must be done before a deleted object goes. An update without them keeps them."`
-	Labels            map[string]string `json:"labels" doc:"Kubernetes labels, to select by."`
-	Annotations       map[string]string `json:"annotations" doc:"Notes that nothing is selected by."`
+	DeletionTimestamp *time.Time        `json:"deletionTimestamp" readOnly:"true" doc:"When deletion was asked for. The object goes when its finalizers are gone." required:"false"`
+	Finalizers        []string          `json:"finalizers" doc:"What must be done before a deleted object goes. An update without them keeps them." required:"false"`
+	Labels            map[string]string `json:"labels" doc:"Kubernetes labels, to select by." required:"false"`
+	Annotations       map[string]string `json:"annotations" doc:"Notes that nothing is selected by." required:"false"`
 }
 
 // Resource is the three-section shape of every resource.
 type Resource[S, T any] struct {
 	Metadata Metadata `json:"metadata"`
 	Spec     S        `json:"spec"`
-	Status   T        `json:"status" readOnly:"true"`
+	Status   T        `json:"status" required:"false" readOnly:"true"`
 }
 
 // Object is a resource of any kind.

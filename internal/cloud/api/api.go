@@ -39,7 +39,7 @@ type Config struct {
 type service struct {
 	Config
 	tenantPatches    patcher[client.Tenant]
-	nodeGroupPatches patcher[NodeGroupBody]
+	nodeGroupPatches patcher[NodeGroupInput]
 	machinePatches   patcher[client.Machine]
 }
 
@@ -48,7 +48,7 @@ func Register(a *rest.API, config Config) {
 	s := &service{
 		Config:           config,
 		tenantPatches:    newPatcher(func(t *client.Tenant) *client.Metadata { return &t.Metadata }),
-		nodeGroupPatches: newPatcher(func(g *NodeGroupBody) *client.Metadata { return &g.Metadata }),
+		nodeGroupPatches: newPatcher(func(g *NodeGroupInput) *client.Metadata { return &g.Metadata }),
 		machinePatches:   newPatcher(func(m *client.Machine) *client.Metadata { return &m.Metadata }),
 	}
 	s.registerTenants(a)
@@ -57,6 +57,7 @@ func Register(a *rest.API, config Config) {
 	s.registerProviders(a)
 	s.registerAccess(a)
 	s.registerEvents(a)
+	describe(a)
 }
 
 func now() time.Time { return time.Now().UTC() }

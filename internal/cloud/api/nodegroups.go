@@ -14,15 +14,15 @@ import (
 
 const nodeGroupsPath = tenantsPath + "/{name}/node-groups"
 
-// NodeGroupBody is a node group as a client sends it. A count that was left out is not taken for zero.
-type NodeGroupBody struct {
+// NodeGroupInput is a node group as a client sends it. A count that was left out is not taken for zero.
+type NodeGroupInput struct {
 	Metadata client.Metadata       `json:"metadata"`
-	Spec     NodeGroupBodySpec     `json:"spec"`
-	Status   cloud.NodeGroupStatus `json:"status" readOnly:"true"`
+	Spec     NodeGroupInputSpec    `json:"spec"`
+	Status   cloud.NodeGroupStatus `json:"status" required:"false" readOnly:"true"`
 }
 
-// NodeGroupBodySpec is a [cloud.NodeGroupSpec] whose count can be missing.
-type NodeGroupBodySpec struct {
+// NodeGroupInputSpec is a [cloud.NodeGroupSpec] whose count can be missing.
+type NodeGroupInputSpec struct {
 	Count          *int                `json:"count" nullable:"false"`
 	ProviderClass  string              `json:"providerClass"`
 	ProviderConfig json.RawMessage     `json:"providerConfig,omitempty"`
@@ -31,7 +31,7 @@ type NodeGroupBodySpec struct {
 }
 
 // spec answers the declared spec, with its providerConfig in canonical form where it has one.
-func (b *NodeGroupBodySpec) spec() (cloud.NodeGroupSpec, error) {
+func (b *NodeGroupInputSpec) spec() (cloud.NodeGroupSpec, error) {
 	if b.Count == nil {
 		return cloud.NodeGroupSpec{}, fault("spec.count", "Required value: say how many machines the node group has")
 	}
@@ -61,12 +61,12 @@ type (
 	}
 	nodeGroupCreate struct {
 		TenantPath
-		Body NodeGroupBody
+		Body NodeGroupInput
 	}
 	nodeGroupPut struct {
 		NodeGroupPath
 		Forcing
-		Body NodeGroupBody
+		Body NodeGroupInput
 	}
 	nodeGroupStatusPut struct {
 		NodeGroupPath
@@ -204,7 +204,7 @@ func (s *service) putNodeGroup(ctx context.Context, in *nodeGroupPut) (*output[c
 func (s *service) patchNodeGroup(ctx context.Context, in *nodeGroupPatch) (*output[client.NodeGroup], error) {
 	return mergePatch(s.nodeGroupPatches, in.RawBody,
 		func() (client.NodeGroup, error) { return body(s.getNodeGroup(ctx, &in.NodeGroupPath)) },
-		func(b NodeGroupBody) (*output[client.NodeGroup], error) {
+		func(b NodeGroupInput) (*output[client.NodeGroup], error) {
 			return s.putNodeGroup(ctx, &nodeGroupPut{NodeGroupPath: in.NodeGroupPath, Forcing: in.Forcing, Body: b})
 		})
 }
