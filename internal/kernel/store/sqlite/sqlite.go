@@ -96,14 +96,16 @@ func Open(ctx context.Context, path string, options Options) (store.Store, error
 		return nil, err
 	}
 	db := &database{kinds: kinds, lock: lock}
-	if err := db.start(path, options.withDefaults()); err != nil {
+	options = options.withDefaults()
+	if err := db.prepare(path, options); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.release())
 	}
+	db.start(options)
 	return db, nil
 }
 
-// start opens the connections and starts the goroutines.
-func (db *database) start(path string, o Options) error {
+// prepare opens the connections and brings the file up to date.
+func (db *database) prepare(path string, o Options) error {
 	// SQLite gives its other files the mode of the first.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -146,11 +148,15 @@ func (db *database) start(path string, o Options) error {
 		revision: revision, now: time.UnixMicro(newest).UTC(),
 		queue: make(chan *request), closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
+	return nil
+}
+
+// start starts the goroutines.
+func (db *database) start(o Options) {
 	ctx, stop := context.WithCancel(context.Background())
 	db.stop = stop
 	go db.writer.run(nil)
 	db.background.Go(func() { db.keepCompact(ctx, o) })
-	return nil
 }
 
 // lastRevision is the highest revision that was given out.
