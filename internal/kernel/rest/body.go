@@ -55,6 +55,9 @@ func tooLarge(limit int64) *Problem {
 
 // checkMediaType accepts the wanted media type in UTF-8; without a Content-Type header the body is taken as such.
 func checkMediaType(r *http.Request, want string) error {
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return BadRequest("the Content-Encoding %q is not supported: send the body as it is", e)
+	}
 	got := r.Header.Get("Content-Type")
 	if got == "" || got == want {
 		return nil

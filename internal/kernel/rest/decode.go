@@ -191,8 +191,7 @@ func (c *checker) value(p *plan) {
 		c.literal("false")
 		c.scalar(p, shapeBool, "a boolean")
 	case 'n':
-		c.literal("null") // leaves the field unset
-		return
+		c.literal("null") // leaves the field unset, if a type that parses itself has no other idea
 	default:
 		if b != '-' && (b < '0' || b > '9') {
 			c.syntax("unexpected %s", printable(c.data[c.i:]))

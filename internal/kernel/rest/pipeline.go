@@ -178,17 +178,12 @@ func (a *API) fail(w *response, r *http.Request, err error) {
 	if req, ok := r.Context().Value(requestKey).(*request); ok && fault != nil {
 		req.failure = fault
 	}
-	if r.Context().Err() != nil && w.status == 0 {
-		// The client is gone; the status is for the log alone.
-		w.status = statusClientGone
-		return
+	if r.Context().Err() != nil {
+		w.abandon()
 	}
 	header(w, p)
 	w.writeJSON(p.Status, a.config.ProblemType, a.config.Envelope(r.Context(), p))
 }
-
-// statusClientGone is logged for requests whose client went away before the answer.
-const statusClientGone = 499
 
 func header(w http.ResponseWriter, p *Problem) {
 	h := w.Header()

@@ -161,8 +161,7 @@ func (ad adapter) Handle(doc *huma.Operation, handler func(huma.Context)) {
 				return
 			}
 			if r.Context().Err() != nil {
-				w.status = statusClientGone
-				return
+				w.abandon()
 			}
 			switch {
 			case x.failed != 0:

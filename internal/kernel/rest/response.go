@@ -17,6 +17,17 @@ type response struct {
 	metrics  *Metrics
 }
 
+// statusClientGone is logged for requests whose client went away before the answer.
+const statusClientGone = 499
+
+// abandon ends a request whose client is gone.
+func (w *response) abandon() {
+	if w.status == 0 {
+		w.status = statusClientGone
+	}
+	panic(http.ErrAbortHandler)
+}
+
 func (w *response) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 {
 		w.status = status

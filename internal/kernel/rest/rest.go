@@ -125,7 +125,7 @@ func New(mux *http.ServeMux, config Config) *API {
 			OpenAPI: "3.1.0",
 			Info:    &huma.Info{Title: config.Title, Version: config.Version, Description: config.Description},
 			Components: &huma.Components{
-				Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
 				SecuritySchemes: config.SecuritySchemes,
 			},
 		},

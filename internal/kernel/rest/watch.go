@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	heartbeat = 15 * time.Second
-	// A reader that takes nothing for this long is cut off.
-	streamWriteTimeout = 30 * time.Second
+	// DefaultHeartbeat of watches.
+	DefaultHeartbeat = 15 * time.Second
+	// DefaultStall is how long a reader of a stream may take nothing before it is cut off.
+	DefaultStall = 30 * time.Second
 	// A batch is sent in writes of about this size.
 	streamChunk = 32 << 10
 )
@@ -66,19 +67,27 @@ type Watch struct {
 	Next func(context.Context) (Frames, error)
 	// Close is called once, after the last Next.
 	Close func()
+	// Heartbeat (default DefaultHeartbeat) is how long nothing may happen before an empty line or an SSE comment
+	// is sent.
+	Heartbeat time.Duration
+	// Stall (default DefaultStall) is how long the reader may take nothing before it is cut off.
+	Stall time.Duration
 }
 
 // WatchStream sends a watch's frames until the client leaves, the source ends or the server drains. A heartbeat (an
-// empty line, an SSE comment) goes out when nothing happened for 15 seconds; a client that stops reading is cut off.
+// empty line, an SSE comment) goes out when nothing happened for a while; a client that stops reading is cut off.
 // Call it last: whatever can fail, the first look at the source included, belongs before it.
 func WatchStream(w Watch) *Stream {
 	contentType := "application/json"
 	if w.SSE {
 		contentType = "text/event-stream"
 	}
-	return stream(contentType, w.Close, func(ctx context.Context, out *streamWriter) error {
+	if w.Heartbeat == 0 {
+		w.Heartbeat = DefaultHeartbeat
+	}
+	return stream(contentType, w.Stall, w.Close, func(ctx context.Context, out *streamWriter) error {
 		for {
-			frames, err := nextOrBeat(ctx, w.Next)
+			frames, err := nextOrBeat(ctx, w.Heartbeat, w.Next)
 			switch {
 			case err != nil:
 				return err
@@ -99,7 +108,7 @@ func WatchStream(w Watch) *Stream {
 }
 
 // nextOrBeat answers nil frames when it is time for a heartbeat.
-func nextOrBeat(ctx context.Context, next func(context.Context) (Frames, error)) (*Frames, error) {
+func nextOrBeat(ctx context.Context, heartbeat time.Duration, next func(context.Context) (Frames, error)) (*Frames, error) {
 	waiting, cancel := context.WithTimeout(ctx, heartbeat)
 	defer cancel()
 	frames, err := next(waiting)
@@ -113,7 +122,10 @@ func nextOrBeat(ctx context.Context, next func(context.Context) (Frames, error))
 }
 
 // stream makes the plumbing of an endless answer.
-func stream(contentType string, closeSource func(), run func(context.Context, *streamWriter) error) *Stream {
+func stream(contentType string, stall time.Duration, closeSource func(), run func(context.Context, *streamWriter) error) *Stream {
+	if stall == 0 {
+		stall = DefaultStall
+	}
 	return &Stream{Body: func(hc huma.Context) {
 		x := hc.(*exchange)
 		x.streamed = true
@@ -137,7 +149,7 @@ func stream(contentType string, closeSource func(), run func(context.Context, *s
 			m.streams.Inc()
 			defer m.streams.Dec()
 		}
-		out := &streamWriter{w: x.w, rc: http.NewResponseController(x.w)}
+		out := &streamWriter{w: x.w, rc: http.NewResponseController(x.w), stall: stall}
 		x.w.WriteHeader(http.StatusOK)
 		if out.flush() != nil {
 			return
@@ -152,6 +164,8 @@ type streamWriter struct {
 	rc  *http.ResponseController
 	buf bytes.Buffer
 	err error
+	// stall is the deadline of one write.
+	stall time.Duration
 }
 
 func (s *streamWriter) raw(text string) { s.buf.WriteString(text) }
@@ -187,7 +201,7 @@ func (s *streamWriter) spill() {
 
 func (s *streamWriter) send() {
 	if s.err == nil && s.buf.Len() > 0 {
-		_ = s.rc.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
+		_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall))
 		_, s.err = s.w.Write(s.buf.Bytes())
 	}
 	if s.buf.Cap() > 2*streamChunk {
@@ -199,7 +213,7 @@ func (s *streamWriter) send() {
 func (s *streamWriter) flush() error {
 	s.send()
 	if s.err == nil {
-		_ = s.rc.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
+		_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall))
 		s.err = s.rc.Flush()
 	}
 	return s.err
@@ -208,7 +222,7 @@ func (s *streamWriter) flush() error {
 // TextStream sends what run writes, as it comes, until run returns: logs. run's context ends with the client or
 // when the server drains.
 func TextStream(contentType string, run func(context.Context, func([]byte) error) error) *Stream {
-	return stream(contentType, nil, func(ctx context.Context, out *streamWriter) error {
+	return stream(contentType, 0, nil, func(ctx context.Context, out *streamWriter) error {
 		return run(ctx, func(b []byte) error {
 			out.buf.Write(b)
 			return out.flush()
