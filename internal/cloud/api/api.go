@@ -41,6 +41,7 @@ type service struct {
 	tenantPatches    patcher[client.Tenant]
 	nodeGroupPatches patcher[NodeGroupInput]
 	machinePatches   patcher[client.Machine]
+	recentFrames     *frames
 }
 
 // Register adds the plane's operations to an API that owns /api/v1.
@@ -50,6 +51,7 @@ func Register(a *rest.API, config Config) {
 		tenantPatches:    newPatcher(func(t *client.Tenant) *client.Metadata { return &t.Metadata }),
 		nodeGroupPatches: newPatcher(func(g *NodeGroupInput) *client.Metadata { return &g.Metadata }),
 		machinePatches:   newPatcher(func(m *client.Machine) *client.Metadata { return &m.Metadata }),
+		recentFrames:     newFrames(),
 	}
 	s.registerTenants(a)
 	s.registerNodeGroups(a)

@@ -208,7 +208,7 @@ func (s *service) events(ctx context.Context, in *WatchOptions, sc scope) (*rest
 		if err != nil {
 			return rest.Frames{}, err
 		}
-		return sc.frames(b, in.Bookmarks)
+		return s.frames(sc, b, in.Bookmarks)
 	}}), nil
 }
 
@@ -220,14 +220,11 @@ func resumeAfter(in rest.WatchInput) (int64, error) {
 	return in.Since()
 }
 
-func (sc scope) frames(b store.Batch, bookmarks bool) (rest.Frames, error) {
+// frames encodes a batch. The initial one is each watcher's own; changes come to many watchers.
+func (s *service) frames(sc scope, b store.Batch, bookmarks bool) (rest.Frames, error) {
 	f := rest.Frames{Revision: b.Revision, Events: make([][]byte, 0, len(b.Events)+1)}
 	for _, e := range b.Events {
-		event, err := sc.event(e)
-		if err != nil {
-			return f, err
-		}
-		frame, err := rest.EncodeEvent(event)
+		frame, err := s.frame(sc, e, b.Initial)
 		if err != nil {
 			return f, err
 		}
@@ -241,6 +238,17 @@ func (sc scope) frames(b store.Batch, bookmarks bool) (rest.Frames, error) {
 		f.Events = append(f.Events, frame)
 	}
 	return f, nil
+}
+
+func (s *service) frame(sc scope, e store.Event, initial bool) ([]byte, error) {
+	if !initial {
+		return s.recentFrames.encode(sc, e)
+	}
+	event, err := sc.event(e)
+	if err != nil {
+		return nil, err
+	}
+	return rest.EncodeEvent(event)
 }
 
 func (sc scope) event(e store.Event) (client.Event[any], error) {

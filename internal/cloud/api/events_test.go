@@ -18,7 +18,7 @@ import (
 
 // stream is a watch in progress.
 type stream struct {
-	t      *testing.T
+	t      testing.TB
 	lines  chan string
 	closed func()
 }
@@ -62,7 +62,7 @@ func (s *stream) line() string {
 }
 
 // told renders an event as "TYPE kind/name", with the kind only where it is told.
-func told(t *testing.T, text string) string {
+func told(t testing.TB, text string) string {
 	t.Helper()
 	var e struct {
 		Type, Kind string

@@ -28,12 +28,13 @@ import (
 
 // plane is the API over real HTTP, with the real store, identity, provider modules and Talos machinery.
 type plane struct {
-	t       *testing.T
+	t       testing.TB
 	url     string
 	store   store.Store
 	tokens  map[identity.Role]string
 	secrets *fakeSecrets
 	rest    *rest.API
+	handler http.Handler
 }
 
 // fakeSecrets hands out secrets of tenants that a test says to have been applied.
@@ -51,7 +52,7 @@ func (f *fakeSecrets) TenantSecrets(_ context.Context, tenant string) (*talos.Se
 	return nil, store.ErrNotFound
 }
 
-func (f *fakeSecrets) apply(t *testing.T, tenant string) *talos.Secrets {
+func (f *fakeSecrets) apply(t testing.TB, tenant string) *talos.Secrets {
 	t.Helper()
 	s, err := talos.NewSecrets("1.12.6")
 	if err != nil {
@@ -63,7 +64,7 @@ func (f *fakeSecrets) apply(t *testing.T, tenant string) *talos.Secrets {
 	return s
 }
 
-func newPlane(t *testing.T) *plane {
+func newPlane(t testing.TB, options ...func(*api.Config)) *plane {
 	t.Helper()
 	ctx := t.Context()
 	quiet := slog.New(slog.DiscardHandler)
@@ -82,15 +83,19 @@ func newPlane(t *testing.T) *plane {
 		Title: "Freehold", Version: "test", Prefixes: []string{"/api/v1"}, Logger: quiet,
 		Authenticate: who.Authenticate, Authorize: identityapi.Authorize, Caller: identityapi.Caller,
 	})
-	p := &plane{t: t, store: st, tokens: map[identity.Role]string{}, secrets: &fakeSecrets{applied: map[string]*talos.Secrets{}}, rest: restAPI}
+	p := &plane{t: t, store: st, tokens: map[identity.Role]string{}, secrets: &fakeSecrets{applied: map[string]*talos.Secrets{}}, rest: restAPI, handler: mux}
 	modules := provider.Default()
-	api.Register(restAPI, api.Config{
+	config := api.Config{
 		Store: st, Rules: cloud.Rules{Talos: api.TalosRules{}, Providers: modules}, Secrets: p.secrets, Logger: quiet,
 		Caller: func(ctx context.Context) api.Caller {
 			c := identity.FromContext(ctx)
 			return api.Caller{User: c.User, Admin: c.Role == identity.RoleAdmin}
 		},
-	})
+	}
+	for _, o := range options {
+		o(&config)
+	}
+	api.Register(restAPI, config)
 	if err := api.PublishProviders(ctx, st, modules.Objects()); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +118,7 @@ func newPlane(t *testing.T) *plane {
 
 // answer is what a request got.
 type answer struct {
-	t      *testing.T
+	t      testing.TB
 	what   string
 	status int
 	header http.Header

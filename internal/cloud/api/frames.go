@@ -1,0 +1,55 @@
+package api
+
+import (
+	"sync"
+
+	"freehold.dev/freehold/internal/kernel/rest"
+	"freehold.dev/freehold/internal/kernel/store"
+)
+
+// maxFrames bounds how many encoded events are kept.
+const maxFrames = 512
+
+// frames keeps the latest encoded events, so that many watchers of one object have it encoded once.
+type frames struct {
+	mu    sync.Mutex
+	known map[frameKey][]byte
+	order []frameKey // a ring, oldest at next
+	next  int
+}
+
+// frameKey tells encoded events apart. Watchers share a commit's objects.
+type frameKey struct {
+	object *store.Object
+	event  store.EventType
+	kinds  bool
+}
+
+func newFrames() *frames {
+	return &frames{known: make(map[frameKey][]byte, maxFrames), order: make([]frameKey, maxFrames)}
+}
+
+func (f *frames) encode(sc scope, e store.Event) ([]byte, error) {
+	key := frameKey{e.Object, e.Type, sc.kinds}
+	f.mu.Lock()
+	frame, ok := f.known[key]
+	f.mu.Unlock()
+	if ok {
+		return frame, nil
+	}
+	event, err := sc.event(e)
+	if err != nil {
+		return nil, err
+	}
+	if frame, err = rest.EncodeEvent(event); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.known[key]; !ok {
+		delete(f.known, f.order[f.next])
+		f.known[key], f.order[f.next] = frame, key
+		f.next = (f.next + 1) % maxFrames
+	}
+	return frame, nil
+}
