@@ -74,7 +74,7 @@ func (c call) maintenance() bool { return c.s.cluster == nil }
 func (s *session) openAPI(tlsConfig *tls.Config) error {
 	s.apiMu.Lock()
 	defer s.apiMu.Unlock()
-	if s.ctx.Err() != nil {
+	if s.apiClosed {
 		return nil
 	}
 	listener, err := s.m.talosGate.listen()
@@ -95,28 +95,50 @@ func (s *session) openAPI(tlsConfig *tls.Config) error {
 	return nil
 }
 
-// closeAPI lets calls that are about to be answered be answered, and cuts all connections.
+// closeAPI ends the API as a machine that goes down in order does: streams of events and logs are sent to their end,
+// watches end, calls are answered, then connections are closed.
 func (s *session) closeAPI() {
-	s.apiMu.Lock()
-	server := s.api
-	s.api = nil
-	s.apiMu.Unlock()
+	server := s.takeAPI()
 	if server == nil {
 		return
 	}
+	s.events.close()
+	s.logs.close()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		server.GracefulStop()
 	}()
-	t := time.NewTimer(50 * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-		server.Stop()
-		<-done
+	for _, step := range []struct {
+		patience time.Duration
+		then     func()
+	}{{50 * time.Millisecond, s.endStreams}, {2 * time.Second, server.Stop}} {
+		t := time.NewTimer(step.patience)
+		select {
+		case <-done:
+			t.Stop()
+			return
+		case <-t.C:
+			step.then()
+		}
 	}
+	<-done
+}
+
+// cutAPI ends the API as a power cut does.
+func (s *session) cutAPI() {
+	if server := s.takeAPI(); server != nil {
+		server.Stop()
+	}
+}
+
+func (s *session) takeAPI() *grpc.Server {
+	s.apiMu.Lock()
+	defer s.apiMu.Unlock()
+	server := s.api
+	s.api = nil
+	s.apiClosed = true
+	return server
 }
 
 // callerRoles are those of the client's certificate; without a config everyone is a reader.

@@ -78,14 +78,7 @@ func (*machineService) EtcdLeaveCluster(ctx context.Context, _ *machineapi.EtcdL
 	if s.m.etcdData() == 0 {
 		return nil, errors.New("failed to leave cluster: etcd is not running")
 	}
-	// A member that left stays out until the machine boots again.
-	s.m.mu.Lock()
-	s.etcdLeft = true
-	s.m.mu.Unlock()
 	if err := s.leaveEtcd(); err != nil {
-		s.m.mu.Lock()
-		s.etcdLeft = false
-		s.m.mu.Unlock()
 		return nil, fmt.Errorf("failed to leave cluster: %w", err)
 	}
 	return &machineapi.EtcdLeaveClusterResponse{Messages: []*machineapi.EtcdLeaveCluster{{}}}, nil

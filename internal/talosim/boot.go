@@ -166,6 +166,7 @@ func (s *session) stop(cmd command, sequence string) bool {
 		return nil
 	})
 	s.emit(cmd.actor, &machineapi.SequenceEvent{Sequence: sequence, Action: machineapi.SequenceEvent_STOP})
+	s.closeAPI()
 	return true
 }
 
@@ -192,25 +193,34 @@ func (s *session) reset(cmd command) bool {
 		sleep(s.ctx, s.m.sim.timing.Wipe)
 		return nil
 	})
-	s.m.mu.Lock()
-	s.m.rec.Resets++
-	switch {
-	case s.m.rec.Disk == nil:
-	case cmd.wipeState && cmd.wipeEphemeral:
-		s.m.rec.Disk = nil
-	case cmd.wipeState:
-		s.m.rec.Disk.Config, s.m.rec.Disk.NodeID = nil, ""
-	case cmd.wipeEphemeral:
-		s.m.rec.Disk.EtcdMember = 0
-	}
-	s.m.rec.Off = !cmd.reboot
-	s.m.mu.Unlock()
-	s.m.saveLogged()
+	s.wipe(cmd)
 	if s.cluster != nil {
 		s.cluster.forget()
 	}
 	s.emit(cmd.actor, &machineapi.SequenceEvent{Sequence: "reset", Action: machineapi.SequenceEvent_STOP})
+	s.closeAPI()
 	return true
+}
+
+// wipe empties the asked parts of the disk.
+func (s *session) wipe(cmd command) {
+	s.etcdMu.Lock()
+	defer s.etcdMu.Unlock()
+	s.m.mu.Lock()
+	rec := s.m.rec
+	rec.Resets++
+	switch {
+	case rec.Disk == nil:
+	case cmd.wipeState && cmd.wipeEphemeral:
+		rec.Disk = nil
+	case cmd.wipeState:
+		rec.Disk.Config, rec.Disk.NodeID = nil, ""
+	case cmd.wipeEphemeral:
+		rec.Disk.EtcdMember = 0
+	}
+	rec.Off = !cmd.reboot
+	s.m.mu.Unlock()
+	s.m.saveLogged()
 }
 
 func (m *Machine) switchOff() {

@@ -212,6 +212,9 @@ func (s *session) etcdService() {
 	nagged := false
 	for {
 		changed := c.notify.wait()
+		if s.isStopping() {
+			return
+		}
 		id := s.m.etcdData()
 		if _, corrupt := s.m.fault(CorruptEtcd); corrupt {
 			s.stopEtcd(stateFailed, "Failed to run: etcdserver: walpb: crc mismatch")
@@ -243,6 +246,11 @@ func (s *session) etcdService() {
 }
 
 func (s *session) joinEtcd() {
+	s.etcdMu.Lock()
+	defer s.etcdMu.Unlock()
+	if s.isStopping() || s.hasLeftEtcd() {
+		return
+	}
 	v, ok := s.m.view()
 	if !ok {
 		return
@@ -260,7 +268,9 @@ func (s *session) joinEtcd() {
 func (s *session) runEtcd(m member) bool {
 	s.m.mu.Lock()
 	running := s.etcd == m.ID
-	s.etcd = m.ID
+	if !s.stopping {
+		s.etcd = m.ID
+	}
 	s.m.mu.Unlock()
 	if !running {
 		s.setService("etcd", stateRunning, "Started task etcd (PID 2210) for container etcd")
@@ -298,6 +308,8 @@ func (s *session) stopEtcd(state, msg string) {
 
 // leaveEtcd takes this machine's member out of the cluster and empties its data directory.
 func (s *session) leaveEtcd() error {
+	s.etcdMu.Lock()
+	defer s.etcdMu.Unlock()
 	id := s.m.etcdData()
 	if id == 0 {
 		return nil
@@ -305,11 +317,21 @@ func (s *session) leaveEtcd() error {
 	if err := s.cluster.remove(id); err != nil && !errors.Is(err, errMemberNotFound) {
 		return fmt.Errorf("failed to remove member %d: %w", id, err)
 	}
+	// A member that left stays out until the machine boots again or the service is restarted.
+	s.m.mu.Lock()
+	s.etcdLeft = true
+	s.m.mu.Unlock()
 	s.stopEtcd(stateFinished, "Service finished successfully")
 	s.m.setEtcdData(0)
 	s.cluster.save()
 	s.cluster.notify.broadcast()
 	return nil
+}
+
+func (s *session) isStopping() bool {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	return s.stopping || s.ended
 }
 
 func (s *session) hasLeftEtcd() bool {

@@ -84,6 +84,8 @@ type State struct {
 	// Cluster is the fingerprint of the OS certificate authority; machines of one cluster share it.
 	Cluster     string `json:"cluster,omitempty"`
 	ClusterName string `json:"clusterName,omitempty"`
+	// Endpoint of the cluster, from the config in force.
+	Endpoint string `json:"endpoint,omitempty"`
 	// EtcdMember is the id of the member whose data is on the disk, in hexadecimal.
 	EtcdMember string  `json:"etcdMember,omitempty"`
 	BootID     string  `json:"bootId,omitempty"`
@@ -109,7 +111,7 @@ func (m *Machine) State() State {
 		st.Stage, st.Ready, st.BootID, st.Hostname = s.stage.String(), s.ready, s.bootID, s.hostname
 		if s.cfg != nil && s.cluster != nil {
 			st.Role = s.cfg.Machine().Type().String()
-			st.Cluster, st.ClusterName = s.cluster.id, s.cfg.Cluster().Name()
+			st.Cluster, st.ClusterName, st.Endpoint = s.cluster.id, s.cfg.Cluster().Name(), s.cfg.Cluster().Endpoint().String()
 		}
 	}
 	return st

@@ -125,10 +125,10 @@ func (s *session) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 	if err != nil {
 		return err
 	}
-	// A stream ends with the boot of the machine that was called.
+	// A stream ends with the API of the machine that was called.
 	ctx, cancel := context.WithCancel(ss.Context())
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(s.streams, cancel)()
 	ask := func(t *session, stream *nodeStream) error {
 		c := call{s: t, roles: roles}
 		if err := authorize(c, info.FullMethod); err != nil {
@@ -136,7 +136,7 @@ func (s *session) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 		}
 		tctx, tcancel := context.WithCancel(ctx)
 		defer tcancel()
-		defer context.AfterFunc(t.ctx, tcancel)()
+		defer context.AfterFunc(t.streams, tcancel)()
 		stream.ctx = withCall(tctx, c)
 		return handler(srv, stream)
 	}

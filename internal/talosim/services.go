@@ -21,14 +21,13 @@ const (
 
 // service is one of Talos' services on a machine.
 type service struct {
-	id         string
-	state      string
-	healthy    bool
-	health     string
-	healthAt   time.Time
-	history    []*machineapi.ServiceEvent
-	unwatched  bool // has no health check
-	restarting bool
+	id        string
+	state     string
+	healthy   bool
+	health    string
+	healthAt  time.Time
+	history   []*machineapi.ServiceEvent
+	unwatched bool // has no health check
 }
 
 // noHealthCheck names the services whose health Talos does not know.
@@ -91,7 +90,7 @@ func (s *session) setService(id, state, msg string) {
 	now := s.m.now()
 	s.m.mu.Lock()
 	svc := s.serviceLocked(id)
-	if svc.state == state {
+	if svc.state == state || (s.stopping && state != stateFinished) {
 		s.m.mu.Unlock()
 		return
 	}
@@ -168,6 +167,7 @@ func (s *session) stopServices() {
 			ids = append(ids, svc.id)
 		}
 	}
+	s.stopping = true
 	s.etcd, s.kubelet, s.apiserver, s.trustd = 0, false, false, false
 	s.m.mu.Unlock()
 	slices.Reverse(ids)

@@ -32,9 +32,16 @@ type session struct {
 	events *eventLog
 	logs   *logBook
 
-	apiMu  sync.Mutex
-	api    *grpc.Server
-	kubeUp sync.Once
+	// streams ends before ctx, when the API is closed in order.
+	streams    context.Context
+	endStreams context.CancelFunc
+
+	apiMu     sync.Mutex
+	api       *grpc.Server
+	apiClosed bool
+	kubeUp    sync.Once
+	// etcdMu is held while membership and data directory change together.
+	etcdMu sync.Mutex
 
 	// Guarded by Machine.mu.
 	cluster   *cluster
@@ -53,6 +60,7 @@ type session struct {
 	kubelet   bool
 	apiserver bool
 	ended     bool
+	stopping  bool
 	etcdLeft  bool
 }
 
@@ -62,6 +70,7 @@ func newSession(m *Machine) (*session, error) {
 		stage: runtime.MachineStageBooting,
 	}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
+	s.streams, s.endStreams = context.WithCancel(s.ctx)
 	s.res, s.cosi = newResources(m.sim.meta)
 	m.mu.Lock()
 	s.hostname = maintenanceHostname(m.rec)
@@ -82,7 +91,7 @@ func (s *session) end() {
 	s.cancel()
 	s.events.close()
 	s.logs.close()
-	s.closeAPI()
+	s.cutAPI()
 	s.wg.Wait()
 	s.m.mu.Lock()
 	s.m.session = nil

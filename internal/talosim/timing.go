@@ -1,6 +1,9 @@
 package talosim
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Timing tells how long the parts of a machine's life take.
 type Timing struct {
@@ -56,4 +59,15 @@ var Demo = Timing{
 	Shutdown:     700 * time.Millisecond,
 	Wipe:         700 * time.Millisecond,
 	Crash:        3 * time.Second,
+}
+
+// ParseTiming returns the timing of a name: "fast" or "demo".
+func ParseTiming(name string) (Timing, error) {
+	switch name {
+	case "fast":
+		return Fast, nil
+	case "demo":
+		return Demo, nil
+	}
+	return Timing{}, fmt.Errorf("unknown timing %q; there are \"fast\" and \"demo\"", name)
 }
