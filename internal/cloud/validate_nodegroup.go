@@ -120,11 +120,15 @@ func CanonicalConfig(config json.RawMessage) (json.RawMessage, error) {
 	if len(config) == 0 || bytes.Equal(config, []byte("null")) {
 		return nil, nil
 	}
+	notObject := errors.New("must be a JSON object")
+	if config[0] != '{' || !json.Valid(config) {
+		return config, notObject
+	}
 	d := json.NewDecoder(bytes.NewReader(config))
-	d.UseNumber()
+	d.UseNumber() // a number keeps the digits that the client wrote
 	var object map[string]any
 	if err := d.Decode(&object); err != nil {
-		return config, errors.New("must be a JSON object")
+		return config, notObject
 	}
 	return json.Marshal(object)
 }
