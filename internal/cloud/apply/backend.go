@@ -250,6 +250,8 @@ func (s *Service) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		http.Error(w, err.Error(), http.StatusConflict)
 	case errors.Is(err, store.ErrFull):
 		http.Error(w, "no space is left for the state", http.StatusInsufficientStorage)
+	case r.Context().Err() != nil:
+		http.Error(w, "the request was given up", http.StatusServiceUnavailable)
 	default:
 		s.Logger.ErrorContext(r.Context(), "the state backend failed", "tenant", r.PathValue("name"), "error", err)
 		http.Error(w, "the state could not be kept or read", http.StatusInternalServerError)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 )
@@ -144,8 +145,11 @@ func wrongPassphrase(text string) bool {
 	return strings.Contains(text, "decryption failed") || strings.Contains(text, "message authentication failed")
 }
 
-// plain joins the lines of a message and takes out box drawing.
+var ansi = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// plain joins the lines of a message and takes out box drawing and colours.
 func plain(s string) string {
+	s = ansi.ReplaceAllString(s, "")
 	s = strings.NewReplacer("│", " ", "╷", " ", "╵", " ").Replace(s)
 	s = strings.Join(strings.Fields(s), " ")
 	const most = 2000

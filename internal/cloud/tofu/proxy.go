@@ -163,11 +163,11 @@ func (p *proxy) nudge() {
 
 const forwardRetry = 500 * time.Millisecond
 
-// forward delivers what is spooled until ctx ends.
+// forward delivers what is spooled until ctx ends. A delivery that has begun is not cut off.
 func (p *proxy) forward(ctx context.Context) {
 	for {
 		var retry <-chan time.Time
-		if p.deliver(ctx) != nil {
+		if p.deliver(context.WithoutCancel(ctx)) != nil {
 			retry = time.After(forwardRetry)
 		}
 		select {
