@@ -210,13 +210,27 @@ func (m *manifest) specFor(live *client.Object) (json.RawMessage, error) {
 	if m.kind.Kind != client.KindMachine {
 		return m.spec, nil
 	}
-	var want map[string]any
-	var have client.MachineSpec
+	var want, have map[string]any
 	if err := errors.Join(json.Unmarshal(m.spec, &want), json.Unmarshal(live.Spec, &have)); err != nil {
 		return nil, fmt.Errorf("spec: %w", err)
 	}
-	want["connected"] = have.Connected
+	delete(want, "connected")
+	if connected, ok := have["connected"]; ok {
+		want["connected"] = connected
+	}
+	if sameAddress(want["managementAddress"], have["managementAddress"]) {
+		want["managementAddress"] = have["managementAddress"]
+	}
 	return json.Marshal(want)
+}
+
+// sameAddress: one may be written with the default port, the other without.
+func sameAddress(a, b any) bool {
+	s, _ := a.(string)
+	t, _ := b.(string)
+	x, errX := cloud.ParseMachineAddress(s)
+	y, errY := cloud.ParseMachineAddress(t)
+	return errX == nil && errY == nil && x == y
 }
 
 // sameJSON compares values: neither the order of keys nor empty ones make a difference.
