@@ -3,6 +3,8 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -49,16 +51,18 @@ func (t Type[S, T]) Decode(o *Object) (*Resource[S, T], error) {
 	return r, nil
 }
 
-// metadataOf copies an object's metadata: the stored object may be shared.
+// metadataOf copies an object's metadata.
 func metadataOf(o *Object) Metadata {
-	bare := *o
-	bare.Spec, bare.Status = nil, nil
-	c := bare.Clone()
-	return Metadata{
-		Name: c.Name, UID: c.UID, Revision: c.Revision, Generation: c.Generation,
-		CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt, DeletionTimestamp: c.DeletionTimestamp,
-		Finalizers: c.Finalizers, Labels: c.Labels, Annotations: c.Annotations,
+	m := Metadata{
+		Name: o.Name, UID: o.UID, Revision: o.Revision, Generation: o.Generation,
+		CreatedAt: o.CreatedAt, UpdatedAt: o.UpdatedAt,
+		Finalizers: slices.Clone(o.Finalizers), Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations),
 	}
+	if o.DeletionTimestamp != nil {
+		at := *o.DeletionTimestamp
+		m.DeletionTimestamp = &at
+	}
+	return m
 }
 
 // Encode turns a resource into its stored form.

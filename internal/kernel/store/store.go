@@ -74,11 +74,12 @@ func (o *Object) Deleting() bool { return o.DeletionTimestamp != nil }
 // Kind declares one kind of object to a backend.
 type Kind struct {
 	Name string
-	// Version of the stored form of Spec and Status. Objects of an older version are upgraded when read:
-	// Upgrades[v] turns version v+1-1 (that is, v) into v+1. Version starts at 1; Upgrades[0] is unused.
+	// Version of the stored form of Spec and Status, 1 or more (0 means 1). Objects of an older version are
+	// upgraded when read: Upgrades[v] turns version v into v+1, so Upgrades[0] is unused.
 	Version  int
 	Upgrades []func(spec, status json.RawMessage) (json.RawMessage, json.RawMessage, error)
-	// Indexes: for each index name, the values under which an object is found by Query.Index.
+	// Indexes: for each index name, the values under which an object is found by Query.Index. A function looks
+	// at nothing but the object. One whose results change needs a new name, or a new Version of its kind.
 	Indexes map[string]func(*Object) []string
 }
 
@@ -215,10 +216,12 @@ type Watcher interface {
 
 // Store keeps objects durably: when Update returned nil, a crash or power loss does not undo it.
 type Store interface {
-	// View runs f on a consistent view.
+	// View runs f on a consistent view. The Reader ends with f. f holds one of a few readers while it runs.
 	View(ctx context.Context, f func(Reader) error) error
 	// Update runs f in a transaction and commits it when f returns nil. f may run more than once: it does no
-	// I/O and leaks nothing before Update returns. A panic in f is answered as an error to its caller alone.
+	// I/O, leaks nothing before Update returns, and starts no other Update or Compact, which would wait for
+	// it forever. A panic in f is answered as an error to its caller alone. When ctx ends before f was taken
+	// up, f is not run; later that changes nothing.
 	Update(ctx context.Context, f func(Tx) error) error
 	// Watch follows what the queries select, from a snapshot (since 0) or after a revision (ErrCompacted). An
 	// object that several queries select is reported once.

@@ -24,6 +24,7 @@ func (r *reader) List(q store.Query) (*store.List, error) {
 }
 
 func (r *reader) list(k *kind, q store.Query) (*store.List, error) {
+	q.Offset = max(q.Offset, 0)
 	p := planOf(q)
 	if p.nothing {
 		return &store.List{Revision: r.revision}, nil
@@ -147,11 +148,20 @@ func planOf(q store.Query) plan {
 	return p
 }
 
+// SQLite bounds the size of a statement. Requirements beyond these are checked on the objects.
+const (
+	maxProbes = 50
+	maxValues = 500
+)
+
 // driving picks the label that candidates are read by: one that must have a single value, else one of several,
 // or -1 for none.
 func driving(requirements labels.Requirements) int {
 	best := -1
 	for i, r := range requirements {
+		if len(r.ValuesUnsorted()) > maxValues {
+			continue
+		}
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			if best < 0 || len(r.ValuesUnsorted()) < len(requirements[best].ValuesUnsorted()) {
@@ -164,6 +174,10 @@ func driving(requirements labels.Requirements) int {
 
 // require adds a probe for one requirement of a label selector.
 func (p *plan) require(r labels.Requirement) {
+	if len(p.where) > maxProbes || len(r.ValuesUnsorted()) > maxValues {
+		p.exact = false
+		return
+	}
 	probe := "EXISTS (SELECT 1 FROM terms AS t WHERE t.kind = d.kind AND t.name = d.name AND t.field = ?"
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
@@ -114,6 +116,9 @@ func (db *database) prepare(path string, o Options) error {
 	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
 		return err
 	}
+	if err := syncFolders(filepath.Dir(path)); err != nil {
+		return err
+	}
 	c, err := connect(path, writerCacheKiB)
 	if err != nil {
 		return err
@@ -157,6 +162,27 @@ func (db *database) start(o Options) {
 	db.stop = stop
 	go db.writer.run(nil)
 	db.background.Go(func() { db.keepCompact(ctx, o) })
+}
+
+// syncFolders makes the names of a new file and of its folder survive a loss of power.
+func syncFolders(folder string) error {
+	for _, name := range []string{folder, filepath.Dir(folder)} {
+		f, err := os.Open(name)
+		if err != nil {
+			if name != folder && errors.Is(err, os.ErrPermission) {
+				continue // not ours, and so not made by us
+			}
+			return err
+		}
+		err = f.Sync()
+		if errors.Is(err, unix.EINVAL) {
+			err = nil // a file system that has no flush for folders
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("flush folder %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // lastRevision is the highest revision that was given out.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,6 +75,18 @@ func testLists(t *testing.T, b Backend) {
 			expect(t, f.names(store.Query{Kind: "machine", Selector: labels.Nothing()}))
 			expect(t, f.names(store.Query{Kind: "tenant", Selector: selector(t, "role=worker")}))
 		},
+		"SelectorsCanBeLong": func(t *testing.T, f *fixture) {
+			f.create(machine("m", "zone", "z-700"))
+			var values, requirements []string
+			for i := range 2000 {
+				values = append(values, fmt.Sprintf("z-%d", i))
+				requirements = append(requirements, fmt.Sprintf("zone!=y-%d", i))
+			}
+			all := strings.Join(values, ",")
+			expect(t, f.names(store.Query{Kind: "machine", Selector: selector(t, "zone in ("+all+")")}), "m")
+			expect(t, f.names(store.Query{Kind: "machine", Selector: selector(t, "zone notin ("+all+")")}))
+			expect(t, f.names(store.Query{Kind: "machine", Selector: selector(t, strings.Join(requirements, ","))}), "m")
+		},
 		"LabelsFollowTheObject": func(t *testing.T, f *fixture) {
 			f.create(machine("m", "role", "worker", "zone", "a"))
 			f.change("machine", "m", func(o *store.Object) { o.Labels = map[string]string{"role": "spare", "rack": "7"} })
@@ -135,6 +148,8 @@ func expectPages(t *testing.T, f *fixture, q store.Query, want []string) {
 		}
 		expect(t, got, want...)
 	}
+	q.Offset, q.Limit = -1, 0
+	expect(t, f.names(q), want...)
 	q.Offset, q.Limit = 2, 0
 	expect(t, f.names(q), want[min(2, len(want)):]...)
 }
