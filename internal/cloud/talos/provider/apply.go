@@ -216,7 +216,7 @@ func deliver(ctx context.Context, plan *applyModel, limit time.Duration, diags *
 	result, err := m.apply(ctx, limit, config, plan.ApplyMode.ValueString())
 	redactor := func() *talos.Redactor { return talos.NewRedactor(config, string(m.creds.key)) }
 	if err != nil {
-		summary, detail := explain(m, "applying its configuration", err, redactor().Redact)
+		summary, detail := explain(m, applying, err, redactor().Redact)
 		diags.AddError(summary, detail)
 		return false
 	}
@@ -274,10 +274,7 @@ func (r *applyResource) Delete(ctx context.Context, req resource.DeleteRequest, 
 			fmt.Sprintf("The machine at %s was not reset: its certificate does not come from this cluster's authority. It is forgotten here.", m.address))
 	default:
 		redact := talos.NewRedactor([]byte(state.MachineConfiguration.ValueString()), string(m.creds.key)).Redact
-		summary, detail := explain(m, "resetting it", err, redact)
-		if wish.Graceful.ValueBool() {
-			detail += "\n\nIf the machine cannot leave its cluster, apply on_destroy = { graceful = false } first."
-		}
+		summary, detail := explain(m, resetting, err, redact)
 		detail += "\n\nIf the machine is gone for good, forget it with `tofu state rm`."
 		resp.Diagnostics.AddError(summary, detail)
 	}

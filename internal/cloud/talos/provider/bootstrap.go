@@ -79,7 +79,7 @@ func (r *bootstrapResource) Create(ctx context.Context, req resource.CreateReque
 		return
 	}
 	if err := m.bootstrap(ctx, limit); err != nil {
-		resp.Diagnostics.AddError(explain(m, "bootstrapping etcd on it", err, hideKey(m)))
+		resp.Diagnostics.AddError(explain(m, bootstrapping, err, hideKey(m)))
 		return
 	}
 	plan.ID = types.StringValue(bootstrapID)

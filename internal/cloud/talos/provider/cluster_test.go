@@ -316,7 +316,7 @@ func TestARefusedConfigurationShowsTheMachinesWordsWithoutSecrets(t *testing.T) 
 		t.Fatal(err)
 	}
 	out, code := w.tryApply(c.config(t))
-	if code == 0 || !strings.Contains(out, machines[0].Address().String()+" refuses") || !strings.Contains(out, "/dev/sda is too small") {
+	if code == 0 || !strings.Contains(out, machines[0].Address().String()+" refuses its configuration") || !strings.Contains(out, "/dev/sda is too small") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if strings.Contains(out, token) {
@@ -546,4 +546,26 @@ func TestOneProviderServesSeveralRunsAtOnce(t *testing.T) {
 	if diff := cmp.Diff([]string{"c0", "c1", "c2"}, names, cmpopts.SortSlices(strings.Compare)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func TestTheExampleOfTheReferencePageWorks(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/reference/terraform-provider-talos.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```terraform\n")
+	example, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("there is no example")
+	}
+	machines := simulate(t, 2)
+	w := mirrored(t)
+	w.apply(strings.NewReplacer("10.0.0.2", machines[0].Address().String(), "10.0.0.3", machines[1].Address().String()).Replace(example))
+	wantRunning(t, machines...)
+	w.wantNoChanges()
+	if out := w.run("output", "-raw", "kubeconfig"); !strings.Contains(out, "kind: Config") {
+		t.Errorf("not a kubeconfig: %s", out)
+	}
+	w.run("destroy", "-auto-approve", "-no-color")
+	wantReset(t, machines...)
 }

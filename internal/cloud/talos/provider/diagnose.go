@@ -16,9 +16,25 @@ import (
 
 const maxAnswer = 2000
 
-// explain turns what went wrong with a machine into the summary and detail of a diagnostic. doing completes "while …";
-// redact takes secrets out of the machine's own words.
-func explain(m *machine, doing string, err error, redact func(string) string) (summary, detail string) {
+// operation is something that is asked of a machine, in words for diagnostics.
+type operation struct {
+	// doing completes "while …", refuses completes "the machine …", then is what to do after that.
+	doing, refuses, then string
+}
+
+var (
+	applying = operation{"applying its configuration", "refuses its configuration",
+		"It keeps the configuration that it had, if any. Correct the configuration or config_patches, and apply again."}
+	bootstrapping = operation{"bootstrapping etcd on it", "refuses to bootstrap etcd", "Bootstrap one control-plane machine of the cluster, and no other."}
+	asking        = operation{"asking it for a kubeconfig", "gives no kubeconfig", "Ask a control-plane machine of a cluster that was bootstrapped."}
+	resetting     = operation{"resetting it", "refuses to reset itself",
+		"If it cannot leave its cluster in order, apply on_destroy = { reset = true, graceful = false } first."}
+)
+
+// explain turns what went wrong with a machine into the summary and detail of a diagnostic. redact takes secrets out of
+// the machine's own words.
+func explain(m *machine, op operation, err error, redact func(string) string) (summary, detail string) {
+	doing := op.doing
 	who := m.node
 	if m.forwards {
 		who += " (reached through " + m.address + ")"
@@ -54,7 +70,7 @@ func explain(m *machine, doing string, err error, redact func(string) string) (s
 		return who + " denies access", fmt.Sprintf("While %s, the machine answered: %s\n\nThe client certificate must carry the role os:admin and still be valid.",
 			doing, answer(err))
 	}
-	return who + " refuses", fmt.Sprintf("While %s, the machine answered: %s", doing, answer(err))
+	return who + " " + op.refuses, fmt.Sprintf("While %s, the machine answered: %s\n\n%s", doing, answer(err), op.then)
 }
 
 // answerText is the message of an answer without gRPC's wrapping.

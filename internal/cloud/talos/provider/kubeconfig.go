@@ -164,7 +164,7 @@ func fetchKubeconfig(ctx context.Context, node, endpoint types.String, creds typ
 	}
 	text, err := m.kubeconfig(ctx, limit)
 	if err != nil {
-		diags.AddError(explain(m, "asking it for a kubeconfig", err, hideKey(m)))
+		diags.AddError(explain(m, asking, err, hideKey(m)))
 		return fetched{}, false
 	}
 	got, err := splitKubeconfig(text)

@@ -301,11 +301,11 @@ func TestDiagnosticsSayWhatToDoAndHideSecrets(t *testing.T) {
 		{&gaveUp{after: time.Minute, attempts: 7, last: errMaintenance}, []string{"has no configuration", "Apply its configuration first"}},
 		{&gaveUp{after: time.Minute, attempts: 7, last: status.Error(codes.FailedPrecondition, "time is not in sync yet")}, []string{"not ready in time", "time is not in sync"}},
 		{errForeign, []string{"belongs to another cluster", "left as it is", "reset it first"}},
-		{status.Error(codes.InvalidArgument, "bad token hunter2"), []string{"10.0.0.9 refuses", "bad token [secret]"}},
+		{status.Error(codes.InvalidArgument, "bad token hunter2"), []string{"10.0.0.9 refuses its configuration", "bad token [secret]"}},
 		{status.Error(codes.PermissionDenied, "not authorized"), []string{"denies access", "os:admin"}},
 		{&interrupted{last: refused}, []string{"Interrupted", "run again"}},
 	} {
-		summary, detail := explain(m, "applying", c.err, hide)
+		summary, detail := explain(m, applying, c.err, hide)
 		for _, want := range c.want {
 			if !strings.Contains(summary+"\n"+detail, want) {
 				t.Errorf("%v: %q is missing in %q: %q", c.err, want, summary, detail)

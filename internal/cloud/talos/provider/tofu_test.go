@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,11 +59,8 @@ func reattached(t *testing.T) *workspace {
 // mirrored gives a workspace whose provider is the built program, installed from a folder.
 func mirrored(t *testing.T) *workspace {
 	t.Helper()
-	mirror := t.TempDir()
-	program := filepath.Join(mirror, "registry.opentofu.org", "siderolabs", "talos", "0.9.99", runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-talos_v0.9.99")
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-X main.version=0.9.99", "-o", program, "freehold.dev/freehold/cmd/terraform-provider-talos")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the provider: %v\n%s", err, out)
+	if err := buildProvider(); err != nil {
+		t.Fatal(err)
 	}
 	return newWorkspace(t, fmt.Sprintf("disable_checkpoint = true\nprovider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror))
 }
