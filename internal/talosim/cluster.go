@@ -90,7 +90,7 @@ func (c *cluster) run(ctx context.Context) {
 			saved = rev
 			c.save()
 		}
-		if !waitUntil(ctx, changed, next) {
+		if !waitUntil(ctx, changed, next) || !sleep(ctx, c.sim.timing.settle()) {
 			return
 		}
 	}

@@ -19,10 +19,10 @@ import (
 )
 
 // kubeServer serves the cluster's Kubernetes API on one control plane.
-func (s *session) kubeServer() *http.Server {
+func (s *session) kubeServer() (*http.Server, error) {
 	cache := &certificateCache{make: s.kubeCertificate}
 	cfg, _ := s.config()
-	handler := kubeapi.NewServer(kubeapi.Config{
+	handler, err := kubeapi.NewServer(kubeapi.Config{
 		Store:        s.cluster.kube,
 		Version:      kubeletVersion(cfg.Cluster().APIServer().Image()),
 		Authenticate: s.authenticateKube,
@@ -34,6 +34,9 @@ func (s *session) kubeServer() *http.Server {
 		},
 		Done: s.ctx.Done(),
 	})
+	if err != nil {
+		return nil, err
+	}
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 30 * time.Second,
@@ -47,7 +50,7 @@ func (s *session) kubeServer() *http.Server {
 				return cache.get(s)
 			},
 		},
-	}
+	}, nil
 }
 
 // authenticateKube knows who calls by a client certificate of the cluster's Kubernetes authority.

@@ -99,6 +99,7 @@ func (c *cluster) reconcileNodes(now time.Time) time.Time {
 			c.kube.Put(kubeapi.Nodes, o)
 		}
 	}
+	c.reconcilePods(views, now)
 	for key := range c.pending {
 		if !used[key] {
 			delete(c.pending, key)

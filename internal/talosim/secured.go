@@ -3,10 +3,10 @@ package talosim
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
@@ -122,12 +122,15 @@ func (s *session) startAPIServer() {
 			if !sleep(s.ctx, s.m.sim.timing.APIServer) {
 				return
 			}
-			listener, err := s.m.kubeGate.listen()
+			server, err := s.kubeServer()
+			var listener net.Listener
+			if err == nil {
+				listener, err = s.m.kubeGate.listen()
+			}
 			if err != nil {
 				s.m.log.Error("cannot open the simulated Kubernetes API", "error", err)
 				return
 			}
-			server := s.kubeServer()
 			s.m.mu.Lock()
 			s.apiserver = true
 			s.m.mu.Unlock()
@@ -156,8 +159,7 @@ func (s *session) sync() {
 		case <-s.ctx.Done():
 			return
 		}
-		// Changes come in flocks.
-		if !sleep(s.ctx, min(s.m.sim.timing.Service, 20*time.Millisecond)) {
+		if !sleep(s.ctx, s.m.sim.timing.settle()) {
 			return
 		}
 	}

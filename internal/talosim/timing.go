@@ -61,6 +61,9 @@ var Demo = Timing{
 	Crash:        3 * time.Second,
 }
 
+// settle is how long to wait for more changes after one: they come in flocks.
+func (t Timing) settle() time.Duration { return min(t.Service, 20*time.Millisecond) }
+
 // ParseTiming returns the timing of a name: "fast" or "demo".
 func ParseTiming(name string) (Timing, error) {
 	switch name {

@@ -21,8 +21,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const maxBody = 3 << 20
-
 // review is a resource that is only ever asked.
 type review struct{ group, plural, kind string }
 
@@ -196,31 +194,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) error {
 	return nil
 }
 
-func decode(r *http.Request) (Object, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(body) > maxBody {
-		return nil, fail(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "limit is %d", maxBody)
-	}
-	if strings.Contains(r.Header.Get("Content-Type"), "yaml") {
-		if body, err = yaml.YAMLToJSON(body); err != nil {
-			return nil, fail(http.StatusBadRequest, metav1.StatusReasonBadRequest, "%s", err)
-		}
-	}
-	if strings.Contains(r.Header.Get("Content-Type"), "protobuf") {
-		return nil, fail(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "only application/json and application/yaml are accepted")
-	}
-	o := &unstructured.Unstructured{}
-	if err := o.UnmarshalJSON(body); err != nil {
-		return nil, fail(http.StatusBadRequest, metav1.StatusReasonBadRequest, "%s", err)
-	}
-	return o, nil
-}
-
 func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error {
-	o, err := decode(r)
+	o, err := s.decode(r)
 	if err != nil {
 		return err
 	}
@@ -284,7 +259,7 @@ func keep(t target, old, o Object) error {
 }
 
 func (s *Server) replace(w http.ResponseWriter, r *http.Request, t target) error {
-	o, err := decode(r)
+	o, err := s.decode(r)
 	if err != nil {
 		return err
 	}
@@ -385,7 +360,7 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request) bool {
 		if r.PathValue("group") != v.group || r.PathValue("rest") != v.plural || r.Method != http.MethodPost {
 			continue
 		}
-		o, err := decode(r)
+		o, err := s.decode(r)
 		if err != nil {
 			writeError(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 			return true

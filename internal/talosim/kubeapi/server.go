@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 )
 
@@ -33,12 +34,17 @@ type Config struct {
 // Server serves the API.
 type Server struct {
 	Config
-	mux *http.ServeMux
+	mux      *http.ServeMux
+	protobuf runtime.Decoder
 }
 
 // NewServer makes the API's handler.
-func NewServer(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux()}
+func NewServer(c Config) (*Server, error) {
+	decoder, err := newDecoder()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Config: c, mux: http.NewServeMux(), protobuf: decoder}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		s.mux.HandleFunc("GET "+path, s.health)
 		s.mux.HandleFunc("GET "+path+"/{check}", s.health)
@@ -56,7 +62,7 @@ func NewServer(c Config) *Server {
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 	})
-	return s
+	return s, nil
 }
 
 // ServeHTTP implements http.Handler.
