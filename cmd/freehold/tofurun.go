@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"freehold.dev/freehold/internal/cloud/apply"
 	"freehold.dev/freehold/internal/cloud/talos/provider"
 	"freehold.dev/freehold/internal/cloud/tofu"
 )
@@ -17,7 +16,7 @@ func tofuRunCommand() *cobra.Command {
 		Use: "tofu-run", Hidden: true, DisableFlagParsing: true,
 		// It handles its signals itself: one that asks it to stop leaves time to save the state.
 		Run: func(cmd *cobra.Command, args []string) {
-			os.Exit(tofu.RunMain(cmd.Context(), args, tofu.Providers{apply.TalosSource: provider.New(version)}))
+			os.Exit(tofu.RunMain(cmd.Context(), args, tofu.Providers{provider.Address: provider.New(version)}))
 		},
 	}
 }
