@@ -44,7 +44,9 @@ type slot struct {
 	Name    string
 	Role    string
 	Address netip.Addr
-	Patches []string
+	// Endpoint stands before the machine, if it is valid.
+	Endpoint netip.Addr
+	Patches  []string
 }
 
 // cluster is a configuration: the first slot is bootstrapped.
@@ -75,7 +77,7 @@ var clusterTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 locals {
   machines = {
 {{- range .Slots}}
-    {{.Name}} = { address = "{{.Address}}", role = "{{.Role}}", patches = {{json .Patches}} }
+    {{.Name}} = { address = "{{.Address}}", role = "{{.Role}}", endpoint = {{if .Endpoint.IsValid}}"{{.Endpoint}}"{{else}}null{{end}}, patches = {{json .Patches}} }
 {{- end}}
   }
 }
@@ -94,6 +96,7 @@ data "talos_machine_configuration" "role" {
 resource "talos_machine_configuration_apply" "machine" {
   for_each                    = local.machines
   node                        = each.value.address
+  endpoint                    = each.value.endpoint
   client_configuration        = talos_machine_secrets.this.client_configuration
   machine_configuration_input = data.talos_machine_configuration.role[each.value.role].machine_configuration
   config_patches              = each.value.patches
@@ -568,4 +571,53 @@ func TestTheExampleOfTheReferencePageWorks(t *testing.T) {
 	}
 	w.run("destroy", "-auto-approve", "-no-color")
 	wantReset(t, machines...)
+}
+
+func TestAMachineBehindAnotherIsReachedAndNotMistakenForIt(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 2)
+	behind := worker(0, machines[1])
+	behind.Endpoint = machines[0].Address()
+	c := cluster{Slots: []slot{controlPlane(machines[0]), behind}}
+	// Both are in maintenance mode at first: the worker's configuration must not end up on the machine at its endpoint.
+	w.apply(c.config(t))
+	wantRunning(t, machines...)
+	if cp, other := machines[0].State().Role, machines[1].State().Role; cp != "controlplane" || other != "worker" {
+		t.Fatalf("the machines are %s and %s", cp, other)
+	}
+	c.Slots[1].Patches = []string{"machine:\n  nodeLabels:\n    tier: gold\n"}
+	w.apply(c.config(t))
+	if !bytes.Contains(machines[1].Config(), []byte("tier: gold")) || bytes.Contains(machines[0].Config(), []byte("tier: gold")) {
+		t.Error("the patch did not reach the machine behind the other one, and only that")
+	}
+	w.run("destroy", "-auto-approve", "-no-color")
+	wantReset(t, machines...)
+}
+
+func TestAStateOfANewerPublishedProviderIsUnderstood(t *testing.T) {
+	w := reattached(t)
+	machines := simulate(t, 1)
+	w.apply(cluster{Slots: []slot{controlPlane(machines[0])}}.config(t))
+	file := w.dir + "/terraform.tfstate"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state map[string]any
+	if err := json.Unmarshal(text, &state); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range state["resources"].([]any) {
+		if r := r.(map[string]any); r["mode"] == "managed" {
+			for _, i := range r["instances"].([]any) {
+				attributes := i.(map[string]any)["attributes"].(map[string]any)
+				attributes["machine_configuration_hash"], attributes["client_configuration_wo"] = "00ff", nil
+			}
+		}
+	}
+	if text, err = json.Marshal(state); err != nil {
+		t.Fatal(err)
+	}
+	w.writeTo(file, string(text))
+	w.wantNoChanges()
 }

@@ -179,7 +179,7 @@ func (m *machine) call(ctx context.Context, as sighting, f func(context.Context,
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if m.forwards && as == ours {
-		ctx = client.WithNodes(ctx, host(withPort(m.node)))
+		ctx = client.WithNode(ctx, host(withPort(m.node)))
 	}
 	return f(ctx, as, c)
 }

@@ -51,25 +51,6 @@ func (m *machine) apply(ctx context.Context, limit time.Duration, config []byte,
 	return result, err
 }
 
-// reach runs f with a client of the machine, in maintenance mode or secured. Where the machine is behind another one, what
-// that one cannot forward to is looked for at its own address: a machine without a configuration is not forwarded to.
-func (m *machine) reach(ctx context.Context, f func(context.Context, sighting, *client.Client) error) error {
-	as, err := m.look(ctx)
-	switch {
-	case err == nil && as == foreign:
-		return errForeign
-	case err == nil:
-		err = m.call(ctx, as, f)
-	}
-	if m.forwards && as != maintenance && (status.Code(err) == codes.Unavailable || !isStatus(err)) {
-		direct := m.direct()
-		if seen, lookErr := direct.look(ctx); lookErr == nil && seen == maintenance {
-			return direct.call(ctx, seen, f)
-		}
-	}
-	return err
-}
-
 func applyOnce(ctx context.Context, c *client.Client, as sighting, config []byte, mode string) (applied, error) {
 	request := &machineapi.ApplyConfigurationRequest{Data: config}
 	used := mode
