@@ -43,6 +43,7 @@ type limiter struct {
 	mu    sync.Mutex
 	users map[userKey]bucket
 	addrs map[netip.Prefix]bucket
+	swept time.Time
 }
 
 type userKey struct {
@@ -98,8 +99,7 @@ func (l *limiter) take(user string, addr netip.Addr) (a *attempt, after time.Dur
 	if wait > 0 {
 		return nil, wait
 	}
-	bound(l.users, now)
-	bound(l.addrs, now)
+	l.bound(now)
 	l.users[key], l.addrs[net] = ub, ab
 	return &attempt{l, key}, 0
 }
@@ -136,16 +136,29 @@ func (b bucket) take(now time.Time, size int, every time.Duration) (bucket, time
 	return bucket{full}, 0
 }
 
-// bound makes room: for allowances that are full again, else for any.
-func bound[K comparable](m map[K]bucket, now time.Time) {
-	if len(m) < maxBuckets {
+// bound makes room for one more: of allowances that are full again, looked for once a second at most, else of any.
+func (l *limiter) bound(now time.Time) {
+	if len(l.users) < maxBuckets && len(l.addrs) < maxBuckets {
 		return
 	}
+	if now.Sub(l.swept) >= time.Second {
+		l.swept = now
+		sweep(l.users, now)
+		sweep(l.addrs, now)
+	}
+	evict(l.users)
+	evict(l.addrs)
+}
+
+func sweep[K comparable](m map[K]bucket, now time.Time) {
 	for k, b := range m {
 		if b.full.Before(now) {
 			delete(m, k)
 		}
 	}
+}
+
+func evict[K comparable](m map[K]bucket) {
 	for k := range m {
 		if len(m) < maxBuckets {
 			return

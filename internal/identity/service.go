@@ -121,6 +121,9 @@ func (s *Service) Bootstrap(ctx context.Context, password string) (generated str
 		return "", err
 	}
 	in := UserInput{Name: "admin", Role: RoleAdmin, Password: password}
+	if err := invalid(in.faults()); err != nil {
+		return "", fmt.Errorf("make the first administrator: %w", err)
+	}
 	hash, err := s.hash(ctx, in)
 	if err != nil {
 		return "", fmt.Errorf("make the first administrator: %w", err)

@@ -2,12 +2,10 @@ package api
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 
 	"freehold.dev/freehold/internal/identity"
 	"freehold.dev/freehold/internal/kernel/rest"
-	"freehold.dev/freehold/internal/kernel/store"
 )
 
 // Problem maps identity's errors; nil for others. It is for [rest.Config].
@@ -45,9 +43,6 @@ func unauthenticated() *rest.Problem {
 func wire(err error) error {
 	if p := Problem(err); p != nil {
 		return p
-	}
-	if errors.Is(err, store.ErrClosed) {
-		return fmt.Errorf("identity: %w", err)
 	}
 	return err
 }

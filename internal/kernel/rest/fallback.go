@@ -32,7 +32,6 @@ func (a *API) fallback(prefix string) {
 		patterns = []string{"/"}
 	}
 	for _, pattern := range patterns {
-		a.patterns[pattern] = true
 		a.mux.HandleFunc(pattern, serve)
 	}
 }

@@ -93,7 +93,6 @@ type API struct {
 	huma     huma.API
 	decoders *planner
 	security []map[string][]string
-	patterns map[string]bool // those of the fallbacks
 	methods  map[string]bool
 }
 
@@ -116,7 +115,7 @@ func New(mux *http.ServeMux, config Config) *API {
 			"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
 		}
 	}
-	a := &API{config: config, mux: mux, decoders: newPlanner(), patterns: map[string]bool{}, methods: map[string]bool{}}
+	a := &API{config: config, mux: mux, decoders: newPlanner(), methods: map[string]bool{}}
 	for name := range config.SecuritySchemes {
 		a.security = append(a.security, map[string][]string{name: {}})
 	}

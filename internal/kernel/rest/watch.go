@@ -88,13 +88,13 @@ func WatchStream(w Watch) *Stream {
 	return stream(contentType, w.Stall, w.Close, func(ctx context.Context, out *streamWriter) error {
 		for {
 			frames, err := nextOrBeat(ctx, w.Heartbeat, w.Next)
-			switch {
+			switch beat := errors.Is(err, errBeat); {
+			case beat && w.SSE:
+				out.raw(":\n\n")
+			case beat:
+				out.raw("\n")
 			case err != nil:
 				return err
-			case frames == nil && w.SSE:
-				out.raw(":\n\n")
-			case frames == nil:
-				out.raw("\n")
 			case w.SSE:
 				out.events(frames)
 			default:
@@ -107,18 +107,17 @@ func WatchStream(w Watch) *Stream {
 	})
 }
 
-// nextOrBeat answers nil frames when it is time for a heartbeat.
-func nextOrBeat(ctx context.Context, heartbeat time.Duration, next func(context.Context) (Frames, error)) (*Frames, error) {
+var errBeat = errors.New("nothing happened for a heartbeat")
+
+// nextOrBeat answers errBeat when it is time for a heartbeat.
+func nextOrBeat(ctx context.Context, heartbeat time.Duration, next func(context.Context) (Frames, error)) (Frames, error) {
 	waiting, cancel := context.WithTimeout(ctx, heartbeat)
 	defer cancel()
 	frames, err := next(waiting)
-	if err == nil {
-		return &frames, nil
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return Frames{}, errBeat
 	}
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return nil, nil
-	}
-	return nil, err
+	return frames, err
 }
 
 // stream makes the plumbing of an endless answer.
@@ -170,7 +169,7 @@ type streamWriter struct {
 
 func (s *streamWriter) raw(text string) { s.buf.WriteString(text) }
 
-func (s *streamWriter) lines(f *Frames) {
+func (s *streamWriter) lines(f Frames) {
 	for _, e := range f.Events {
 		s.buf.Write(e)
 		s.buf.WriteByte('\n')
@@ -179,7 +178,7 @@ func (s *streamWriter) lines(f *Frames) {
 }
 
 // events sends the frames of one revision; only the last carries its id, so that a reader resumes after a whole one.
-func (s *streamWriter) events(f *Frames) {
+func (s *streamWriter) events(f Frames) {
 	for i, e := range f.Events {
 		if i == len(f.Events)-1 && f.Revision > 0 {
 			s.buf.WriteString("id: ")
