@@ -57,14 +57,13 @@ func (s *Service) begin(ctx context.Context, spec Spec) (*Run, error) {
 		return nil, err
 	}
 	credential := rand.Text()
-	sum := sha256.Sum256([]byte(credential))
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
 	}
 	now := s.Now()
 	run := &Run{
-		ID: id.String(), Trigger: spec.Trigger, Destroy: spec.Destroy, Digest: spec.Digest, Credential: sum[:],
+		ID: id.String(), Trigger: spec.Trigger, Destroy: spec.Destroy, Digest: spec.Digest, Credential: digest(credential),
 		Started: now, Deadline: now.Add(s.Deadline), Grace: s.Grace,
 	}
 	req := tofu.Request{
@@ -326,4 +325,9 @@ func (s *Service) Erase(ctx context.Context, uid string) error {
 		}
 		return trimHistory(tx, uid)
 	})
+}
+
+func digest(credential string) []byte {
+	sum := sha256.Sum256([]byte(credential))
+	return sum[:]
 }
