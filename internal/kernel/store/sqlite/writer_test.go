@@ -14,7 +14,7 @@ import (
 // idle opens a store whose writer does not run, so that a test makes the batches.
 func idle(t *testing.T) *database {
 	t.Helper()
-	kinds, err := newKindSet([]store.Kind{{Name: "tenant"}})
+	kinds, err := newKindSet([]store.Kind{{Name: "tenant"}, {Name: "machine"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +117,23 @@ func TestABatchIsOneTransaction(t *testing.T) {
 	}
 	if len(commits) != len(names) {
 		t.Errorf("%d commits", len(commits))
+	}
+}
+
+func TestABatchWakesWatchersOfItsKindsAlone(t *testing.T) {
+	db := idle(t)
+	watch := func(kind string) *watcher {
+		w, err := db.Watch(context.Background(), db.writer.revision, store.Query{Kind: kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		return w.(*watcher)
+	}
+	tenants, machines := watch("tenant"), watch("machine")
+	db.writer.commit([]*request{newRequest(context.Background(), creates("a")), newRequest(context.Background(), creates("b"))})
+	if len(tenants.woken) != 1 || len(machines.woken) != 0 {
+		t.Errorf("woken: tenants %d, machines %d; want 1 and 0", len(tenants.woken), len(machines.woken))
 	}
 }
 

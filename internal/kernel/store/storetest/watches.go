@@ -76,6 +76,53 @@ func testWatches(t *testing.T, b Backend) {
 				t.Errorf("the object is not as the transaction left it: status %q", got)
 			}
 		},
+		"ATransactionIsOneChangeOfAnObject": func(t *testing.T, f *fixture) {
+			for _, name := range []string{"back", "gone", "in", "removed"} {
+				f.create(machine(name, "zone", map[bool]string{true: "b", false: "a"}[name == "in"]))
+			}
+			since := f.revision()
+			w := f.watch(since, store.Query{Kind: "machine", Selector: selector(t, "zone=a")})
+			f.update(func(tx store.Tx) error {
+				move := func(name string, zones ...string) error {
+					for _, zone := range zones {
+						o, err := tx.Get("machine", name)
+						if err != nil {
+							return err
+						}
+						o = o.Clone()
+						o.Labels = map[string]string{"zone": zone}
+						if err := tx.Update(o); err != nil {
+							return err
+						}
+					}
+					return nil
+				}
+				return errors.Join(
+					move("back", "b", "a"), move("gone", "c", "b"), move("in", "c", "a"),
+					move("removed", "b"), second(tx.Delete("machine", "removed", 0)),
+				)
+			})
+			want := []string{"MODIFIED back", "DELETED gone", "ADDED in", "DELETED removed"}
+			expect(t, seen(f.next(w)), want...)
+			f.reopen()
+			expect(t, seen(f.next(f.watch(since, store.Query{Kind: "machine", Selector: selector(t, "zone=a")}))), want...)
+		},
+		"WhatATransactionMadeAndRemovedWasNot": func(t *testing.T, f *fixture) {
+			w := f.watch(f.revision(), store.Query{Kind: "tenant"})
+			f.update(func(tx store.Tx) error {
+				b := tenant("b")
+				if err := errors.Join(tx.Create(tenant("a")), tx.Create(b), tx.Create(tenant("c")), second(tx.Delete("tenant", "a", 0))); err != nil {
+					return err
+				}
+				b.Status = json.RawMessage(`{}`)
+				return errors.Join(tx.Update(b), second(tx.Delete("tenant", "c", 0)), tx.Create(tenant("a")))
+			})
+			batch := f.next(w)
+			expect(t, seen(batch), "ADDED b", "ADDED a")
+			if got := string(batch.Events[0].Object.Status); got != `{}` {
+				t.Errorf("status %q, want that of the transaction's end", got)
+			}
+		},
 		"ReplacedIsDeletedAndAdded": func(t *testing.T, f *fixture) {
 			old := f.create(tenant("a")).UID
 			w := f.watch(0, store.Query{Kind: "tenant"})
