@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	cloudapi "freehold.dev/freehold/internal/cloud/api"
+	applyapi "freehold.dev/freehold/internal/cloud/apply/api"
 	"freehold.dev/freehold/internal/identity"
 	identityapi "freehold.dev/freehold/internal/identity/api"
 	"freehold.dev/freehold/internal/kernel/rest"
@@ -29,6 +30,7 @@ func document(t *testing.T) []byte {
 	})
 	identityapi.New(&identity.Service{}).Register(a)
 	cloudapi.Register(a, cloudapi.Config{})
+	applyapi.Register(a, nil)
 	system.Register(a, system.Config{})
 	doc, err := a.Document()
 	if err != nil {

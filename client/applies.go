@@ -15,10 +15,10 @@ const ApplyRunning = "running"
 type Apply struct {
 	ID string `json:"id"`
 	// Trigger is what caused it.
-	Trigger   string     `json:"trigger"`
-	Destroy   bool       `json:"destroy,omitempty"`
-	StartedAt time.Time  `json:"startedAt"`
-	Finished  *time.Time `json:"finishedAt,omitempty"`
+	Trigger    string     `json:"trigger"`
+	Destroy    bool       `json:"destroy,omitempty"`
+	StartedAt  time.Time  `json:"startedAt"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
 	// Seconds that it took, or takes so far.
 	Seconds float64 `json:"seconds"`
 	// Result is running, succeeded, failed, blocked, interrupted, timedOut or killed.
@@ -47,9 +47,10 @@ type ApplyResource struct {
 	// Action is create, update, delete or replace.
 	Action string `json:"action"`
 	// State is pending, running, done or failed.
-	State    string        `json:"state"`
-	Started  time.Time     `json:"started,omitzero"`
-	Duration time.Duration `json:"duration,omitempty"` // in nanoseconds, once it is over
+	State     string    `json:"state"`
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	// Seconds that it took, once it is over.
+	Seconds float64 `json:"seconds,omitempty"`
 }
 
 // Applies lists a tenant's applies, newest first, at most limit (0: the server's default); one that is running is

@@ -16,6 +16,7 @@ import (
 	"freehold.dev/freehold/internal/cloud"
 	cloudapi "freehold.dev/freehold/internal/cloud/api"
 	"freehold.dev/freehold/internal/cloud/apply"
+	applyapi "freehold.dev/freehold/internal/cloud/apply/api"
 	"freehold.dev/freehold/internal/cloud/controller"
 	"freehold.dev/freehold/internal/cloud/provider"
 	"freehold.dev/freehold/internal/cloud/tofu"
@@ -170,6 +171,7 @@ func (p *plane) buildAPI(registry *prometheus.Registry, binary tofu.Binary, modu
 			return cloudapi.Caller{User: c.User, Admin: c.Role.Allows(identity.RoleAdmin)}
 		},
 	})
+	applyapi.Register(api, p.apply)
 	system.Register(api, system.Config{Version: version, OpenTofu: binary.Version, Checks: []system.Check{
 		{Name: "store", Func: p.storeAnswers},
 	}})

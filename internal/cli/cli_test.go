@@ -189,7 +189,7 @@ func TestDescribe(t *testing.T) {
 	populate(s.server)
 	finished := epoch.Add(80 * time.Second)
 	s.server.SetApplies("prod", client.List[client.Apply]{Items: []client.Apply{{
-		ID: "7", Trigger: "spec", StartedAt: epoch.Add(60 * time.Second), Finished: &finished, Seconds: 20.4, Result: "succeeded", Plan: client.PlanSummary{Add: 5},
+		ID: "7", Trigger: "spec", StartedAt: epoch.Add(60 * time.Second), FinishedAt: &finished, Seconds: 20.4, Result: "succeeded", Plan: client.PlanSummary{Add: 5},
 	}}, Total: 1})
 	golden(t, "describe", s.transcript("describe tenant prod", "describe ng/prod-worker -t prod", "describe machine "+w0, "describe provider metal", "describe user admin", "describe token ci --user admin"))
 }

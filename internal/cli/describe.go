@@ -267,7 +267,7 @@ func (d *description) applies(ctx context.Context, c *client.Client, tenant stri
 	}
 	var rows [][]string
 	for _, a := range list {
-		took := time.Duration(a.Seconds * float64(time.Second))
+		took := inSeconds(a.Seconds)
 		rows = append(rows, []string{
 			a.ID, a.Trigger, a.Result, fmt.Sprintf("+%d ~%d -%d", a.Plan.Add, a.Plan.Change, a.Plan.Destroy), seconds(took), since(a.StartedAt, d.now), a.Error,
 		})

@@ -39,7 +39,7 @@ func (a *app) followTenant(ctx context.Context, c *client.Client, name, goal str
 func (p *progress) why() string {
 	s := p.tenant.Status
 	text := fmt.Sprintf("it is %s, with %d of %d machines healthy", s.Phase, s.Machines.Healthy, s.Machines.Total)
-	for _, t := range troubles(s.Conditions) {
+	for _, t := range troubles(s.Conditions, true) {
 		text += "; " + t
 	}
 	return text
@@ -104,6 +104,7 @@ func (f *follower) loop(ctx context.Context, goal string, updates <-chan observa
 			}
 		}
 		if f.reached(goal) {
+			f.settle(ctx, updates)
 			f.out.draw(f.p.lines(f.out, f.now()))
 			return nil
 		}
@@ -119,6 +120,40 @@ func (f *follower) reached(goal string) bool {
 		return goal == goneTenant && f.p.gone
 	}
 	return t.Status.Phase == cloud.PhaseActive && (goal == activeTenant || t.Status.Ready)
+}
+
+// settle takes in for a moment what belongs to the goal but comes by other ways: the machines' own last changes, and
+// the end of the apply.
+func (f *follower) settle(ctx context.Context, updates <-chan observation) {
+	late := time.NewTimer(time.Second)
+	defer late.Stop()
+	for !f.settled() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			return
+		case u := <-updates:
+			if u.err != nil {
+				return
+			}
+			for _, n := range u.apply(f.now()) {
+				f.tell(n)
+			}
+		}
+	}
+}
+
+func (f *follower) settled() bool {
+	if f.p.gone {
+		return true
+	}
+	for _, m := range f.p.machines {
+		if !m.ready {
+			return false
+		}
+	}
+	return f.p.apply == nil || f.p.apply.Result != client.ApplyRunning
 }
 
 func (f *follower) tell(n note) {

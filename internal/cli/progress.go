@@ -54,6 +54,9 @@ func (p *progress) sawTenant(t *client.Tenant, now time.Time) []note {
 	if t == nil {
 		p.gone = true
 		p.reach("gone", now)
+		for name := range p.machines {
+			p.lostMachine(name, now) // which it may not have been told yet
+		}
 		return []note{{text: fmt.Sprintf("tenant %s is gone", p.name)}}
 	}
 	p.tenant = t
@@ -61,6 +64,9 @@ func (p *progress) sawTenant(t *client.Tenant, now time.Time) []note {
 	if old == nil || old.Status.Phase != t.Status.Phase {
 		p.reach(string(t.Status.Phase), now)
 		notes = append(notes, note{text: fmt.Sprintf("tenant %s: %s", p.name, t.Status.Phase)})
+	}
+	if p.deleting() {
+		return append(notes, p.trouble(t)...)
 	}
 	for _, b := range []struct {
 		name    string
@@ -76,7 +82,13 @@ func (p *progress) sawTenant(t *client.Tenant, now time.Time) []note {
 			notes = append(notes, note{text: fmt.Sprintf("tenant %s: %s", p.name, b.name)})
 		}
 	}
-	for _, trouble := range troubles(t.Status.Conditions) {
+	return append(notes, p.trouble(t)...)
+}
+
+// trouble tells each trouble once.
+func (p *progress) trouble(t *client.Tenant) []note {
+	var notes []note
+	for _, trouble := range troubles(t.Status.Conditions, false) {
 		if !p.told[trouble] {
 			p.told[trouble] = true
 			notes = append(notes, note{"! " + trouble, true})
@@ -85,15 +97,20 @@ func (p *progress) sawTenant(t *client.Tenant, now time.Time) []note {
 	return notes
 }
 
-// troubles are the conditions that an operator should know of.
-func troubles(conditions []cloud.Condition) []string {
+// troubles are the conditions that an operator should know of; patient ones too, if all: those that wait for
+// something that may come by itself.
+func troubles(conditions []cloud.Condition, all bool) []string {
 	var out []string
 	for _, c := range conditions {
 		bad := c.Status == cloud.ConditionTrue
-		if c.Type == cloud.ConditionApplied {
-			bad = c.Status == cloud.ConditionFalse && c.Message != ""
+		switch c.Type {
+		case cloud.ConditionApplied:
+			bad = c.Status == cloud.ConditionFalse && c.Message != "" && c.Reason != "Applying" && (all || c.Reason != "Waiting")
+		case cloud.ConditionMachinesMissing, cloud.ConditionMachinesUnreachable, "Blocked", "Drifted":
+		default:
+			bad = false
 		}
-		if bad && (c.Type == cloud.ConditionApplied || strings.HasPrefix(c.Type, "Machines") || c.Type == "Blocked" || c.Type == "Drifted") {
+		if bad {
 			out = append(out, c.Type+": "+first(c.Message, c.Reason))
 		}
 	}
@@ -123,7 +140,7 @@ func (p *progress) sawMachine(m *client.Machine, now time.Time) []note {
 	if is != v.stage || m.Status.Ready != v.ready {
 		v.stage, v.since = is, now
 		v.ready = m.Status.Ready
-		if v.ready && v.readyAfter == 0 {
+		if v.ready && ok && v.readyAfter == 0 {
 			v.readyAfter = now.Sub(p.started)
 		}
 		notes = append(notes, note{text: fmt.Sprintf("machine %s (%s): %s", v.label, v.address, v.state())})
@@ -144,6 +161,28 @@ func (m *machineProgress) state() string {
 		return "joining"
 	}
 	return first(m.stage, "waiting")
+}
+
+// stateOf is a machine's state, with what the running apply tells of it before its own word can be had: a machine on
+// its way into a cluster answers nobody but who holds the cluster's keys, which the plane has after the apply.
+func (p *progress) stateOf(m *machineProgress) string {
+	if p.apply == nil || p.apply.Result != client.ApplyRunning || m.released {
+		return m.state()
+	}
+	for _, r := range p.apply.Resources {
+		if !strings.Contains(r.Address, `["`+m.label+`"]`) {
+			continue
+		}
+		switch {
+		case r.State == "running" && r.Action == "delete":
+			return "being reset"
+		case r.State == "running":
+			return "getting config"
+		case r.State == "done" && r.Action == "create" && m.stage == string(cloud.StageInitializing):
+			return "config applied"
+		}
+	}
+	return m.state()
 }
 
 // lostMachine takes in that a machine is no longer the tenant's.
@@ -185,11 +224,11 @@ func (p *progress) sawApply(a *client.Apply) []note {
 	for _, r := range a.Resources {
 		was := slices.IndexFunc(old.Resources, func(o client.ApplyResource) bool { return o.Address == r.Address })
 		if (r.State == "done" || r.State == "failed") && (was < 0 || old.Resources[was].State != r.State) && a.Result == client.ApplyRunning {
-			notes = append(notes, note{text: fmt.Sprintf("apply: %s %s (%s)", resourceName(r.Address), past(r), seconds(r.Duration))})
+			notes = append(notes, note{text: fmt.Sprintf("apply: %s %s (%s)", resourceName(r.Address), past(r), seconds(inSeconds(r.Seconds)))})
 		}
 	}
 	if a.Result != client.ApplyRunning && old.Result != a.Result && (old.Result != "" || a.Result != "succeeded") {
-		text := fmt.Sprintf("apply %s after %s", a.Result, seconds(time.Duration(a.Seconds*float64(time.Second))))
+		text := fmt.Sprintf("apply %s after %s", a.Result, seconds(inSeconds(a.Seconds)))
 		if a.Error != "" {
 			text = "! " + text + ": " + a.Error
 		}
@@ -197,6 +236,8 @@ func (p *progress) sawApply(a *client.Apply) []note {
 	}
 	return notes
 }
+
+func inSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func planText(s client.PlanSummary) string {
 	if s == (client.PlanSummary{}) {
@@ -272,7 +313,7 @@ func (l *live) mark(ok bool) string {
 
 func (p *progress) applyLines(l *live, frame string, now time.Time) []string {
 	a := p.apply
-	if a == nil {
+	if a == nil || p.deleting() && !a.Destroy {
 		return nil
 	}
 	if a.Result != client.ApplyRunning {
@@ -280,7 +321,7 @@ func (p *progress) applyLines(l *live, frame string, now time.Time) []string {
 		if a.Result != "succeeded" {
 			mark = l.paint(red, "✗")
 		}
-		return []string{fmt.Sprintf("  %s apply %s  %s", mark, a.Result, l.paint(dim, seconds(time.Duration(a.Seconds*float64(time.Second)))))}
+		return []string{fmt.Sprintf("  %s apply %s  %s", mark, a.Result, l.paint(dim, seconds(inSeconds(a.Seconds))))}
 	}
 	done := 0
 	var running []string
@@ -289,7 +330,7 @@ func (p *progress) applyLines(l *live, frame string, now time.Time) []string {
 		case "done", "failed":
 			done++
 		case "running":
-			running = append(running, resourceName(r.Address)+" "+l.paint(dim, seconds(now.Sub(r.Started))))
+			running = append(running, resourceName(r.Address)+" "+l.paint(dim, seconds(now.Sub(r.StartedAt))))
 		}
 	}
 	line := fmt.Sprintf("  %s apply %s  %s", l.paint(yellow, frame), first(a.Phase, "starting"), l.paint(dim, seconds(now.Sub(a.StartedAt))))
@@ -302,6 +343,8 @@ func (p *progress) applyLines(l *live, frame string, now time.Time) []string {
 	}
 	return out
 }
+
+func (p *progress) deleting() bool { return p.tenant != nil && p.tenant.Metadata.DeletionTimestamp != nil }
 
 // bar draws n of total as a bar.
 func bar(n, total, columns int) string {
@@ -321,10 +364,12 @@ func (p *progress) machineLines(l *live, frame string, now time.Time) []string {
 		switch {
 		case m.released:
 			mark, took = l.paint(green, "✓"), "after "+seconds(m.releasedAfter)
-		case m.ready:
+		case m.ready && m.readyAfter > 0:
 			mark, took = l.paint(green, "✓"), "after "+seconds(m.readyAfter)
+		case m.ready:
+			mark, took = l.paint(green, "✓"), ""
 		}
-		out = append(out, fmt.Sprintf("  %s %s  %s  %s  %s", mark, pad(m.label, labels), pad(m.address, addresses), pad(m.state(), 12), l.paint(dim, took)))
+		out = append(out, fmt.Sprintf("  %s %s  %s  %s  %s", mark, pad(m.label, labels), pad(m.address, addresses), pad(p.stateOf(m), 14), l.paint(dim, took)))
 	}
 	if more := len(machines) - len(out); more > 0 {
 		out = append(out, fmt.Sprintf("    … and %d more", more))

@@ -111,7 +111,7 @@ func TestCreateWaitsAndShowsProgress(t *testing.T) {
 	await(t, "the tenant", func() bool { return strings.Contains(b.err.String(), "tenant prod: forming") })
 	s.server.SetApplies("prod", client.List[client.Apply]{Items: []client.Apply{{
 		ID: "1", Result: client.ApplyRunning, Phase: "applying", StartedAt: epoch, Plan: client.PlanSummary{Add: 3},
-		Resources: []client.ApplyResource{{Address: `talos_machine_configuration_apply.machine["prod-control-plane-0"]`, Action: "create", State: "done", Duration: time.Second}},
+		Resources: []client.ApplyResource{{Address: `talos_machine_configuration_apply.machine["prod-control-plane-0"]`, Action: "create", State: "done", Seconds: 1}},
 	}}})
 	await(t, "the apply", func() bool {
 		return strings.Contains(b.err.String(), "apply: talos_machine_configuration_apply.machine[prod-control-plane-0] created (1.0s)")
