@@ -16,13 +16,13 @@ import (
 )
 
 var (
-	// ErrUnauthenticated: the credential is missing, malformed, expired or revoked, or name and password do not match.
+	// ErrUnauthenticated tells that the credential is missing, malformed, expired or revoked, or name and password do not match.
 	ErrUnauthenticated = errors.New("not authenticated")
-	// ErrForbidden: the caller lost the right to do this while the request was on its way.
+	// ErrForbidden tells that the caller lost the right to do this while the request was on its way.
 	ErrForbidden = errors.New("the caller is not an administrator any more")
-	// ErrLastAdmin: the change would leave nobody who can administer users.
+	// ErrLastAdmin tells that the change would leave nobody who can administer users.
 	ErrLastAdmin = errors.New("the last administrator can be neither deleted nor demoted: make another user an administrator first")
-	// ErrNotSession: only a session can be logged out.
+	// ErrNotSession tells that only a session can be logged out.
 	ErrNotSession = errors.New("an API token cannot be logged out: revoke it instead")
 )
 
@@ -55,7 +55,7 @@ func tokenText(user, name string) string {
 	return fmt.Sprintf("token %q of user %q", clip(name), clip(user))
 }
 
-// LimitedError: too many logins failed; After is when the next one is let through.
+// LimitedError tells that too many logins failed; After is when the next one is let through.
 type LimitedError struct{ After time.Duration }
 
 func (e *LimitedError) Error() string {

@@ -40,7 +40,7 @@ func BenchmarkAuthenticatedCreates(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	logger := slog.New(slog.NewJSONHandler(io.Discard, nil))
+	logger := slog.New(slog.NewJSONHandler(io.MultiWriter(), nil))
 	svc, err := identity.New(b.Context(), identity.Config{Store: s, Logger: logger, BcryptCost: bcrypt.MinCost})
 	if err != nil {
 		b.Fatal(err)

@@ -3,12 +3,14 @@ package rest
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -212,6 +214,51 @@ func TestStoppingEndsStreamsAndFinishesRequests(t *testing.T) {
 	}
 	if _, err := net.Dial("tcp", addr); err == nil {
 		t.Error("the listener is open")
+	}
+}
+
+func TestHTTP2(t *testing.T) {
+	f := newFeed()
+	mux, _ := watchAPI(t, Watch{Next: f.next, Close: f.close})
+	_, widgets := newFixture(t, nil, nil)
+	mux.Handle("/api/", widgets)
+	lent := httptest.NewTLSServer(nil) // for its certificate and a client that trusts it
+	defer lent.Close()
+	client := lent.Client()
+	client.Transport.(*http.Transport).ForceAttemptHTTP2 = true
+	addr, stop := server(t, mux, Serving{TLS: &tls.Config{Certificates: lent.TLS.Certificates}})
+	watch, err := client.Get("https://" + addr + "/events?sse=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if watch.ProtoMajor != 2 {
+		t.Fatalf("spoke %s", watch.Proto)
+	}
+	f.frames <- Frames{Revision: 1, Events: [][]byte{[]byte(`{}`)}}
+	if got := readLines(t, bufio.NewReader(watch.Body), 2); got[0] != "id: 1" {
+		t.Errorf("%q", got)
+	}
+	for size, status := range map[int]int{10: 201, 10 << 20: 413} {
+		req, err := http.NewRequest("POST", "https://"+addr+"/api/v1/widgets", strings.NewReader(`{"name":"`+strings.Repeat("x", size)+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer edit")
+		r, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Body.Close(); r.StatusCode != status {
+			t.Errorf("%d bytes: %d", size, r.StatusCode)
+		}
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	if _, err := io.ReadAll(watch.Body); err != nil {
+		t.Errorf("the watch ended with %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
 
