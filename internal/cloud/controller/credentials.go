@@ -53,7 +53,8 @@ type tenantCredentials struct {
 	kube    kubeprobe.Target
 }
 
-func newCredentialCache(source Secrets) *Credentials {
+// NewCredentials answers an empty cache in front of the source.
+func NewCredentials(source Secrets) *Credentials {
 	return &Credentials{source: source, tenants: map[string]*credentialEntry{}}
 }
 

@@ -56,8 +56,8 @@ func machine(n int, group string, role cloud.Role, state rune) *cloud.Machine {
 	return m
 }
 
-// scene is a tenant of groups, each "count machines" (see machine); upper case names tell the control plane.
-func scene(groups ...string) *View {
+// sketch is a tenant of groups, each "count machines" (see machine); upper case names tell the control plane.
+func sketch(groups ...string) *View {
 	v := &View{Tenant: &cloud.Tenant{}, Now: noon, UnreachableAfter: time.Minute}
 	v.Tenant.Name = "prod"
 	for i, g := range groups {
@@ -81,7 +81,7 @@ func scene(groups ...string) *View {
 	return v
 }
 
-// served completes a scene by an API that is ready, and an etcd with all control-plane machines.
+// served completes a sketch by an API that is ready, and an etcd with all control-plane machines.
 func served(v *View) *View {
 	v.Probe.API = kubeprobe.Result{Available: true, Ready: true}
 	for _, m := range v.Machines {
@@ -121,7 +121,7 @@ func TestTenantPhaseFollowsItsMachines(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := scene(tt.groups...).TenantStatus().Phase; got != tt.want {
+			if got := sketch(tt.groups...).TenantStatus().Phase; got != tt.want {
 				t.Errorf("phase %q, want %q", got, tt.want)
 			}
 		})
@@ -130,7 +130,7 @@ func TestTenantPhaseFollowsItsMachines(t *testing.T) {
 
 func TestDeletionShowsInThePhase(t *testing.T) {
 	for _, groups := range [][]string{nil, {"CP 1 r"}, {"CP 1 m", "w 3 rg"}} {
-		v := served(scene(groups...))
+		v := served(sketch(groups...))
 		v.Tenant.DeletionTimestamp = &noon
 		if got := v.TenantStatus(); got.Phase != cloud.PhaseRemoving || got.Ready {
 			t.Errorf("%v: deleting tenant is %q, ready %v", groups, got.Phase, got.Ready)
@@ -141,7 +141,7 @@ func TestDeletionShowsInThePhase(t *testing.T) {
 			}
 		}
 	}
-	v := served(scene("CP 1 r", "w 1 r"))
+	v := served(sketch("CP 1 r", "w 1 r"))
 	v.Groups[1].DeletionTimestamp = &noon
 	if got := v.NodeGroup(v.Groups[1]); got.Phase != cloud.PhaseRemoving || got.Ready {
 		t.Errorf("deleting group is %q, ready %v", got.Phase, got.Ready)
@@ -172,7 +172,7 @@ func TestNodeGroupReadyMeansEveryExpectedMachineIsHealthy(t *testing.T) {
 		{"w 2 ru", cloud.PhaseForming, false, cloud.MachineCounts{Total: 2, Healthy: 1, Connected: 1}},
 	}
 	for _, tt := range tests {
-		v := scene("CP 1 r", tt.group)
+		v := sketch("CP 1 r", tt.group)
 		got := v.NodeGroup(v.Groups[1])
 		if got.Phase != tt.phase || got.Ready != tt.ready || got.Machines != tt.count {
 			t.Errorf("%s: %+v, want %+v", tt.group, got, tt)
@@ -191,45 +191,45 @@ func TestBooleansFollowProbesAndMachinesNotThePhase(t *testing.T) {
 		view func() *View
 		want booleans
 	}{
-		{"nothing", func() *View { return scene() }, booleans{}},
-		{"all is well", func() *View { return served(scene("CP 1 r", "w 1 r")) }, booleans{true, true, true, true}},
-		{"workers still join", func() *View { return served(scene("CP 1 r", "w 2 rc")) }, booleans{true, true, true, false}},
+		{"nothing", func() *View { return sketch() }, booleans{}},
+		{"all is well", func() *View { return served(sketch("CP 1 r", "w 1 r")) }, booleans{true, true, true, true}},
+		{"workers still join", func() *View { return served(sketch("CP 1 r", "w 2 rc")) }, booleans{true, true, true, false}},
 		{"the API answers and is not ready", func() *View {
-			v := served(scene("CP 1 r"))
+			v := served(sketch("CP 1 r"))
 			v.Probe.API.Ready = false
 			return v
 		}, booleans{true, false, true, false}},
 		{"nothing answers", func() *View {
-			v := served(scene("CP 1 r"))
+			v := served(sketch("CP 1 r"))
 			v.Probe.API = kubeprobe.Result{}
 			return v
 		}, booleans{false, false, true, false}},
-		{"no control plane", func() *View { return served(scene("w 1 r")) }, booleans{true, true, false, false}},
-		{"one of three is down", func() *View { return served(scene("CP 3 rrc")) }, booleans{true, true, false, false}},
-		{"one of three is missing", func() *View { return served(scene("CP 3 rr")) }, booleans{true, true, false, false}},
-		{"one of three leaves, two are wanted", func() *View { return served(scene("CP 2 rrg")) }, booleans{true, true, true, true}},
+		{"no control plane", func() *View { return served(sketch("w 1 r")) }, booleans{true, true, false, false}},
+		{"one of three is down", func() *View { return served(sketch("CP 3 rrc")) }, booleans{true, true, false, false}},
+		{"one of three is missing", func() *View { return served(sketch("CP 3 rr")) }, booleans{true, true, false, false}},
+		{"one of three leaves, two are wanted", func() *View { return served(sketch("CP 2 rrg")) }, booleans{true, true, true, true}},
 		{"no etcd answered", func() *View {
-			v := served(scene("CP 1 r"))
+			v := served(sketch("CP 1 r"))
 			v.Probe.Etcd = nil
 			return v
 		}, booleans{true, true, false, false}},
 		{"etcd has a dead member of two", func() *View {
-			v := served(scene("CP 1 r"))
+			v := served(sketch("CP 1 r"))
 			v.Probe.Etcd = append(v.Probe.Etcd, machineapi.EtcdMember{Name: "gone"})
 			return v
 		}, booleans{true, true, false, false}},
 		{"etcd has a dead member of three", func() *View {
-			v := served(scene("CP 2 rr"))
+			v := served(sketch("CP 2 rr"))
 			v.Probe.Etcd = append(v.Probe.Etcd, machineapi.EtcdMember{Name: "gone"})
 			return v
 		}, booleans{true, true, true, true}},
 		{"a learner has no vote", func() *View {
-			v := served(scene("CP 1 r"))
+			v := served(sketch("CP 1 r"))
 			v.Probe.Etcd = append(v.Probe.Etcd, machineapi.EtcdMember{Name: "new", Learner: true})
 			return v
 		}, booleans{true, true, true, true}},
 		{"members are known by their address too", func() *View {
-			v := served(scene("CP 1 r"))
+			v := served(sketch("CP 1 r"))
 			v.Probe.Etcd = []machineapi.EtcdMember{{PeerURLs: []string{"https://10.0.0.10:2380"}}}
 			return v
 		}, booleans{true, true, true, true}},
@@ -244,7 +244,7 @@ func TestBooleansFollowProbesAndMachinesNotThePhase(t *testing.T) {
 }
 
 func TestVersionsAreTheLowestThatStay(t *testing.T) {
-	v := scene("CP 1 r", "w 3 rrg")
+	v := sketch("CP 1 r", "w 3 rrg")
 	v.Machines[1].Status.KubernetesVersion = "1.34.10"
 	v.Machines[2].Status.KubernetesVersion = "1.34.9"
 	v.Machines[3].Status.KubernetesVersion = "1.30.0"
@@ -256,7 +256,7 @@ func TestVersionsAreTheLowestThatStay(t *testing.T) {
 }
 
 func TestUnreachableMachinesAreNamedUntilTheyAnswer(t *testing.T) {
-	v := scene("CP 1 r", "w 2 us")
+	v := sketch("CP 1 r", "w 2 us")
 	s := v.TenantStatus()
 	want := []cloud.Condition{{
 		Type: cloud.ConditionMachinesUnreachable, Status: cloud.ConditionTrue, Reason: reasonNoAnswer,
@@ -283,14 +283,14 @@ func TestUnreachableMachinesAreNamedUntilTheyAnswer(t *testing.T) {
 }
 
 func TestManyUnreachableMachinesAreCutShort(t *testing.T) {
-	got := scene("CP 1 r", "w 8 uuuuuuuu").TenantStatus().Conditions[0].Message
+	got := sketch("CP 1 r", "w 8 uuuuuuuu").TenantStatus().Conditions[0].Message
 	if !strings.HasSuffix(got, "; and 3 more") || strings.Count(got, "10.0.0.") != 5 {
 		t.Errorf("message %q", got)
 	}
 }
 
 func TestPluginsThatAreNotInstalledAreSaid(t *testing.T) {
-	v := scene("CP 1 r")
+	v := sketch("CP 1 r")
 	v.Tenant.Spec.Plugins.CNI.Type = "cilium"
 	got := v.TenantStatus().Conditions
 	if len(got) != 1 || got[0].Type != cloud.ConditionPluginsPending || got[0].Status != cloud.ConditionTrue || !strings.Contains(got[0].Message, "cilium") {
@@ -299,10 +299,10 @@ func TestPluginsThatAreNotInstalledAreSaid(t *testing.T) {
 }
 
 func TestTheNextDeadlineIsTheNextMachineToBecomeUnreachable(t *testing.T) {
-	if got := scene("CP 1 r", "w 2 us").nextDeadline(); got != time.Second {
+	if got := sketch("CP 1 r", "w 2 us").nextDeadline(); got != time.Second {
 		t.Errorf("got %v, want 1s", got)
 	}
-	if got := scene("CP 1 r", "w 1 u").nextDeadline(); got != 0 {
+	if got := sketch("CP 1 r", "w 1 u").nextDeadline(); got != 0 {
 		t.Errorf("got %v, want none", got)
 	}
 }
@@ -315,7 +315,7 @@ var viewGen = rapid.Custom(func(t *rapid.T) *View {
 	for i, g := range rapid.SliceOfN(group, 0, 4).Draw(t, "groups") {
 		groups = append(groups, []string{"A ", "b ", "C ", "d "}[i]+g)
 	}
-	v := scene(groups...)
+	v := sketch(groups...)
 	if rapid.Bool().Draw(t, "served") {
 		served(v)
 	}
@@ -369,7 +369,7 @@ func TestDerivationHoldsTogether(t *testing.T) {
 
 // TestTheSpecsTransitions walks through a tenant's life as the API's document tells it.
 func TestTheSpecsTransitions(t *testing.T) {
-	v := scene()
+	v := sketch()
 	expect := func(step string, want cloud.Phase) {
 		t.Helper()
 		if got := v.TenantStatus().Phase; got != want {
@@ -378,9 +378,9 @@ func TestTheSpecsTransitions(t *testing.T) {
 		v.Tenant.Status = v.TenantStatus()
 	}
 	expect("created", cloud.PhaseForming)
-	v.Groups = scene("CP 1 r", "w 2 rr").Groups
+	v.Groups = sketch("CP 1 r", "w 2 rr").Groups
 	expect("node groups created", cloud.PhaseForming)
-	v.Machines = scene("CP 1 r", "w 2 rr").Machines
+	v.Machines = sketch("CP 1 r", "w 2 rr").Machines
 	expect("all machines ready", cloud.PhaseActive)
 	v.Groups[1].Spec.Count = 3
 	expect("count increased", cloud.PhaseForming)
