@@ -344,7 +344,9 @@ func (p *progress) applyLines(l *live, frame string, now time.Time) []string {
 	return out
 }
 
-func (p *progress) deleting() bool { return p.tenant != nil && p.tenant.Metadata.DeletionTimestamp != nil }
+func (p *progress) deleting() bool {
+	return p.tenant != nil && p.tenant.Metadata.DeletionTimestamp != nil
+}
 
 // bar draws n of total as a bar.
 func bar(n, total, columns int) string {
