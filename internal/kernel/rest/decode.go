@@ -6,11 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"math/bits"
 	"reflect"
 	"strconv"
-	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -68,15 +65,6 @@ func position(data []byte, at int) string {
 	return fmt.Sprintf("line %d, column %d", line, column)
 }
 
-// step is one element of a path: an index, a field, or a map key as it stands in the text.
-type step struct {
-	name  string
-	key   []byte
-	index int
-	// quoted: the key is data, not the name of a field.
-	quoted bool
-}
-
 type checker struct {
 	data   []byte
 	i      int
@@ -96,62 +84,6 @@ func (c *checker) syntax(format string, args ...any) {
 func (c *checker) fault(format string, args ...any) {
 	if len(c.causes) < maxCauses {
 		c.causes = append(c.causes, Cause{Field: c.field(), Message: fmt.Sprintf(format, args...)})
-	}
-}
-
-// field renders the path: spec.configPatches[1].patch, metadata.labels[rezuscloud.io/role].
-func (c *checker) field() string {
-	var b strings.Builder
-	for _, s := range c.path {
-		name := s.name
-		if s.key != nil {
-			name = unquote(s.key)
-		}
-		switch {
-		case s.key == nil && s.name == "":
-			fmt.Fprintf(&b, "[%d]", s.index)
-		case !s.quoted && plainName(name):
-			if b.Len() > 0 {
-				b.WriteByte('.')
-			}
-			b.WriteString(name)
-		default:
-			const longest = 80
-			if len(name) > longest {
-				name = strings.ToValidUTF8(name[:longest], "") + "…"
-			}
-			b.WriteByte('[')
-			if quoted := strconv.Quote(name); name == "" || len(quoted) != len(name)+2 {
-				name = quoted
-			}
-			b.WriteString(name)
-			b.WriteByte(']')
-		}
-	}
-	return b.String()
-}
-
-func plainName(s string) bool {
-	if s == "" || len(s) > 80 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return true
-}
-
-func (c *checker) space() {
-	for c.i < len(c.data) {
-		switch c.data[c.i] {
-		case ' ', '\t', '\n', '\r':
-			c.i++
-		default:
-			return
-		}
 	}
 }
 
@@ -208,19 +140,6 @@ func (c *checker) value(p *plan) {
 			c.fault("%s", err)
 		}
 	}
-}
-
-func printable(rest []byte) string {
-	r, _ := utf8.DecodeRune(rest)
-	return strconv.QuoteRune(r)
-}
-
-func (c *checker) literal(want string) {
-	if !bytes.HasPrefix(c.data[c.i:], []byte(want)) {
-		c.syntax("unexpected %s", printable(c.data[c.i:]))
-		return
-	}
-	c.i += len(want)
 }
 
 func (c *checker) scalar(p *plan, is shape, what string) {
@@ -307,144 +226,6 @@ func (c *checker) numberValue(p *plan, lit []byte) {
 	default:
 		c.wrong(p, "a number")
 	}
-}
-
-// number scans a number literal.
-func (c *checker) number() []byte {
-	start := c.i
-	if c.data[c.i] == '-' {
-		c.i++
-	}
-	switch {
-	case c.peek() == '0':
-		c.i++
-	case c.digits() == 0:
-		c.syntax("a number needs digits")
-		return nil
-	}
-	if c.peek() == '.' {
-		c.i++
-		if c.digits() == 0 {
-			c.syntax("a number needs digits after its point")
-			return nil
-		}
-	}
-	if e := c.peek(); e == 'e' || e == 'E' {
-		c.i++
-		if s := c.peek(); s == '+' || s == '-' {
-			c.i++
-		}
-		if c.digits() == 0 {
-			c.syntax("a number needs digits in its exponent")
-			return nil
-		}
-	}
-	return c.data[start:c.i]
-}
-
-func (c *checker) peek() byte {
-	if c.i < len(c.data) {
-		return c.data[c.i]
-	}
-	return 0
-}
-
-func (c *checker) digits() int {
-	start := c.i
-	for c.i < len(c.data) && c.data[c.i] >= '0' && c.data[c.i] <= '9' {
-		c.i++
-	}
-	return c.i - start
-}
-
-// str scans a string literal and answers it without its quotes, escapes and all.
-func (c *checker) str() []byte {
-	c.i++
-	start := c.i
-	for c.i < len(c.data) {
-		switch b := c.data[c.i]; {
-		case b == '"':
-			raw := c.data[start:c.i]
-			c.i++
-			return raw
-		case b == '\\':
-			if !c.escape() {
-				return nil
-			}
-		case b < ' ':
-			c.syntax("a control character inside a string must be escaped")
-			return nil
-		default:
-			c.i++
-		}
-	}
-	c.syntax("unexpected end inside a string")
-	return nil
-}
-
-func (c *checker) escape() bool {
-	if c.i+1 >= len(c.data) {
-		c.syntax("unexpected end inside a string")
-		return false
-	}
-	switch c.data[c.i+1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		c.i += 2
-		return true
-	case 'u':
-		r, ok := c.hex(c.i)
-		if !ok {
-			c.syntax("a broken \\u escape")
-			return false
-		}
-		if !utf16.IsSurrogate(r) {
-			c.i += 6
-			return true
-		}
-		// Half a surrogate pair is not a character; encoding/json would quietly replace it.
-		low, ok := c.hex(c.i + 6)
-		if !ok || utf16.DecodeRune(r, low) == utf8.RuneError {
-			c.syntax("half a surrogate pair in a \\u escape")
-			return false
-		}
-		c.i += 12
-		return true
-	}
-	c.syntax("an unknown escape inside a string")
-	return false
-}
-
-// hex reads the \uXXXX that starts at i.
-func (c *checker) hex(i int) (rune, bool) {
-	if i+6 > len(c.data) || c.data[i] != '\\' || c.data[i+1] != 'u' {
-		return 0, false
-	}
-	var r rune
-	for _, b := range c.data[i+2 : i+6] {
-		switch {
-		case b >= '0' && b <= '9':
-			r = r<<4 | rune(b-'0')
-		case b >= 'a' && b <= 'f':
-			r = r<<4 | rune(b-'a'+10)
-		case b >= 'A' && b <= 'F':
-			r = r<<4 | rune(b-'A'+10)
-		default:
-			return 0, false
-		}
-	}
-	return r, true
-}
-
-// unquote resolves the escapes of a scanned string.
-func unquote(raw []byte) string {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw)
-	}
-	quoted := make([]byte, 0, len(raw)+2)
-	quoted = append(append(append(quoted, '"'), raw...), '"')
-	var s string
-	_ = json.Unmarshal(quoted, &s) // it was scanned before
-	return s
 }
 
 func (c *checker) enter() bool {
@@ -594,91 +375,4 @@ func (c *checker) member(p *plan, key []byte, keys *keySet) {
 		c.fault("the field is given twice")
 	}
 	c.value(f.plan)
-}
-
-// keySet remembers the keys of one object: a struct's by index, others by name.
-type keySet struct {
-	low   uint64
-	high  map[int]bool
-	few   [8][]byte
-	count int
-	many  map[string]bool
-}
-
-func (s *keySet) mark(i int) bool {
-	if i < bits.UintSize {
-		bit := uint64(1) << i
-		was := s.low&bit != 0
-		s.low |= bit
-		return !was
-	}
-	if s.high == nil {
-		s.high = map[int]bool{}
-	}
-	was := s.high[i]
-	s.high[i] = true
-	return !was
-}
-
-func (s *keySet) add(key []byte) bool {
-	if bytes.IndexByte(key, '\\') >= 0 {
-		key = []byte(unquote(key))
-	}
-	if s.many == nil {
-		for _, k := range s.few[:s.count] {
-			if bytes.Equal(k, key) {
-				return false
-			}
-		}
-		if s.count < len(s.few) {
-			s.few[s.count] = key
-			s.count++
-			return true
-		}
-		s.many = make(map[string]bool, 2*len(s.few))
-		for _, k := range s.few {
-			s.many[string(k)] = true
-		}
-	}
-	if s.many[string(key)] {
-		return false
-	}
-	s.many[string(key)] = true
-	return true
-}
-
-// nearest is the name that an unknown one was probably meant to be, or "".
-func nearest(got string, names []string) string {
-	if len(got) > 64 {
-		return ""
-	}
-	best, at := "", 3
-	for _, name := range names {
-		limit := 1 + len(name)/4
-		if d := distance(strings.ToLower(got), strings.ToLower(name)); d < at && d <= limit || d == at && best > name {
-			best, at = name, d
-		}
-	}
-	return best
-}
-
-// distance is the number of insertions, deletions and substitutions between two short strings.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
