@@ -127,7 +127,8 @@ func TestMediaTypes(t *testing.T) {
 		{"POST", "/api/v1/widgets", "application/json; charset=UTF-8", 201},
 		{"POST", "/api/v1/widgets", "", 201},
 		{"POST", "/api/v1/widgets", "application/json; charset=latin1", 400},
-		{"POST", "/api/v1/widgets", "application/x-www-form-urlencoded", 400},
+		{"POST", "/api/v1/widgets", "application/x-www-form-urlencoded", 201}, // curl -d
+		{"POST", "/api/v1/widgets", "multipart/form-data; boundary=x", 400},
 		{"POST", "/api/v1/widgets", "text/plain", 400},
 		{"PATCH", "/api/v1/widgets/a", "application/merge-patch+json", 200},
 		{"PATCH", "/api/v1/widgets/a", "application/json-patch+json", 400},
