@@ -71,6 +71,10 @@ const (
 	ConditionMachinesMissing = "MachinesMissing"
 	// ConditionPluginsPending: True names the plugins that are declared and that this version does not install.
 	ConditionPluginsPending = "PluginsPending"
+	// ConditionAPINotReady: True tells why the Kubernetes API is not ready although control-plane machines are.
+	ConditionAPINotReady = "APINotReady"
+	// ConditionEtcdUnhealthy: True tells why etcd is not sound although every control-plane machine is.
+	ConditionEtcdUnhealthy = "EtcdUnhealthy"
 )
 
 // ClaimMachineAddress is the store's index of unique management addresses: a [MachineAddress] in its canonical

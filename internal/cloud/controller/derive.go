@@ -31,7 +31,9 @@ type View struct {
 
 // Probe is what the tenant's Kubernetes API and etcd said.
 type Probe struct {
-	API kubeprobe.Result
+	// Unknown: they could not be asked for reasons of our own. What was known of them stays.
+	Unknown bool
+	API     kubeprobe.Result
 	// Etcd lists the members as a control-plane machine answered; empty when none did.
 	Etcd []machineapi.EtcdMember
 }
@@ -126,13 +128,19 @@ func (v *View) TenantStatus() cloud.TenantStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	s.Machines = v.counts(v.Machines)
 	s.Phase = v.tenantPhase()
-	s.Available = v.Probe.API.Available
-	s.APIReady = v.Probe.API.Ready
+	if !v.Probe.Unknown {
+		s.Available = v.Probe.API.Available
+		s.APIReady = v.Probe.API.Ready
+	}
 	s.ControlPlaneReady = v.controlPlaneReady()
 	s.Ready = !v.Tenant.Deleting() && s.Available && s.APIReady && s.ControlPlaneReady && v.everyGroupReady()
 	s.TalosVersion = v.lowest(func(m *cloud.Machine) string { return m.Status.TalosVersion })
 	s.KubernetesVersion = v.lowest(func(m *cloud.Machine) string { return m.Status.KubernetesVersion })
 	v.reportUnreachable(&s.Conditions, v.Machines)
+	if !v.Probe.Unknown {
+		v.reportAPI(&s.Conditions)
+		v.reportEtcd(&s.Conditions)
+	}
 	v.reportPlugins(&s.Conditions)
 	return s
 }
@@ -218,22 +226,30 @@ func (v *View) controlPlaneReady() bool {
 			return false
 		}
 	}
+	if v.Probe.Unknown {
+		return v.Tenant.Status.ControlPlaneReady
+	}
 	return v.quorum(machines)
 }
 
 // quorum: more than half of etcd's voting members are healthy machines of ours.
 func (v *View) quorum(machines []*cloud.Machine) bool {
-	voters, healthy := 0, 0
+	healthy, others := v.voters(machines)
+	return healthy > len(others)
+}
+
+// voters counts etcd's voting members that are healthy machines of ours, and names the others.
+func (v *View) voters(machines []*cloud.Machine) (healthy int, others []string) {
 	for _, e := range v.Probe.Etcd {
-		if e.Learner {
-			continue
-		}
-		voters++
-		if slices.ContainsFunc(machines, func(m *cloud.Machine) bool { return v.healthy(m) && isMember(e, m) }) {
+		switch {
+		case e.Learner:
+		case slices.ContainsFunc(machines, func(m *cloud.Machine) bool { return v.healthy(m) && isMember(e, m) }):
 			healthy++
+		default:
+			others = append(others, fmt.Sprintf("%s (%x)", e.Name, e.ID))
 		}
 	}
-	return voters > 0 && healthy > voters/2
+	return healthy, others
 }
 
 // isMember: the etcd member runs on the machine.
@@ -273,6 +289,10 @@ func (v *View) lowest(of func(*cloud.Machine) string) string {
 const (
 	reasonNoAnswer     = "NoAnswer"
 	reasonAllAnswer    = "AllAnswer"
+	reasonNotReady     = "NotReady"
+	reasonReady        = "Ready"
+	reasonMembers      = "MembersUnhealthy"
+	reasonQuorum       = "Quorum"
 	reasonNotInstalled = "NotInstalled"
 	reasonNonePending  = "NonePending"
 )
@@ -293,6 +313,32 @@ func (v *View) reportUnreachable(conditions *[]cloud.Condition, machines []*clou
 		message = fmt.Sprintf("%s; and %d more", strings.Join(away[:maxNamed], "; "), len(away)-maxNamed)
 	}
 	v.report(conditions, cloud.ConditionMachinesUnreachable, len(away) > 0, reasonNoAnswer, message, reasonAllAnswer)
+}
+
+// reportAPI says why the API is not ready, once a control-plane machine is: before that nobody expects it to be.
+func (v *View) reportAPI(conditions *[]cloud.Condition) {
+	wrong := !v.Tenant.Deleting() && v.Probe.API.Message != "" && slices.ContainsFunc(v.controlPlane(), v.healthy)
+	v.report(conditions, cloud.ConditionAPINotReady, wrong, reasonNotReady, v.Probe.API.Message, reasonReady)
+}
+
+// reportEtcd says what is wrong with etcd when its machines cannot be blamed for it.
+func (v *View) reportEtcd(conditions *[]cloud.Condition) {
+	machines := v.controlPlane()
+	well := !v.Tenant.Deleting() && len(machines) > 0
+	for _, m := range machines {
+		well = well && v.healthy(m)
+	}
+	healthy, others := v.voters(machines)
+	var message string
+	switch {
+	case !well:
+	case len(v.Probe.Etcd) == 0:
+		message = "no control-plane machine lists etcd's members: etcd has no quorum, or does not run"
+	case len(others) > 0:
+		message = fmt.Sprintf("%d of etcd's %d voting members are not machines of this tenant: %s; if they are gone for good, remove them (talosctl etcd remove-member)",
+			len(others), healthy+len(others), strings.Join(others, ", "))
+	}
+	v.report(conditions, cloud.ConditionEtcdUnhealthy, message != "", reasonMembers, message, reasonQuorum)
 }
 
 func (v *View) reportPlugins(conditions *[]cloud.Condition) {

@@ -243,6 +243,19 @@ func TestBooleansFollowProbesAndMachinesNotThePhase(t *testing.T) {
 	}
 }
 
+func TestWhatCannotBeAskedStaysAsItWas(t *testing.T) {
+	v := served(sketch("CP 1 r"))
+	v.Tenant.Status = v.TenantStatus()
+	v.Probe = Probe{Unknown: true}
+	if diff := cmp.Diff(v.Tenant.Status, v.TenantStatus()); diff != "" {
+		t.Errorf("the status changed (-want +got):\n%s", diff)
+	}
+	v.Machines[0] = machine(10, "CP", cloud.RoleControlPlane, 'c')
+	if s := v.TenantStatus(); s.ControlPlaneReady || s.Ready || !s.Available {
+		t.Errorf("a machine that is not ready: %+v", s)
+	}
+}
+
 func TestVersionsAreTheLowestThatStay(t *testing.T) {
 	v := sketch("CP 1 r", "w 3 rrg")
 	v.Machines[1].Status.KubernetesVersion = "1.34.10"
@@ -256,7 +269,7 @@ func TestVersionsAreTheLowestThatStay(t *testing.T) {
 }
 
 func TestUnreachableMachinesAreNamedUntilTheyAnswer(t *testing.T) {
-	v := sketch("CP 1 r", "w 2 us")
+	v := served(sketch("CP 1 r", "w 2 us"))
 	s := v.TenantStatus()
 	want := []cloud.Condition{{
 		Type: cloud.ConditionMachinesUnreachable, Status: cloud.ConditionTrue, Reason: reasonNoAnswer,
@@ -283,18 +296,56 @@ func TestUnreachableMachinesAreNamedUntilTheyAnswer(t *testing.T) {
 }
 
 func TestManyUnreachableMachinesAreCutShort(t *testing.T) {
-	got := sketch("CP 1 r", "w 8 uuuuuuuu").TenantStatus().Conditions[0].Message
+	got := served(sketch("CP 1 r", "w 8 uuuuuuuu")).TenantStatus().Conditions[0].Message
 	if !strings.HasSuffix(got, "; and 3 more") || strings.Count(got, "10.0.0.") != 5 {
 		t.Errorf("message %q", got)
 	}
 }
 
 func TestPluginsThatAreNotInstalledAreSaid(t *testing.T) {
-	v := sketch("CP 1 r")
+	v := served(sketch("CP 1 r"))
 	v.Tenant.Spec.Plugins.CNI.Type = "cilium"
 	got := v.TenantStatus().Conditions
 	if len(got) != 1 || got[0].Type != cloud.ConditionPluginsPending || got[0].Status != cloud.ConditionTrue || !strings.Contains(got[0].Message, "cilium") {
 		t.Errorf("conditions %+v", got)
+	}
+}
+
+func TestWhatIsWrongWithTheControlPlaneIsSaid(t *testing.T) {
+	of := func(v *View, kind string) string {
+		for _, c := range v.TenantStatus().Conditions {
+			if c.Type == kind && c.Status == cloud.ConditionTrue {
+				return c.Message
+			}
+		}
+		return ""
+	}
+	if got := served(sketch("CP 1 r", "w 1 c")).TenantStatus().Conditions; got != nil {
+		t.Errorf("nothing is wrong, and it says %v", got)
+	}
+
+	v := served(sketch("CP 1 r"))
+	v.Probe.API = kubeprobe.Result{Message: "no answer from https://prod:6443: connection refused"}
+	if got := of(v, cloud.ConditionAPINotReady); got != v.Probe.API.Message {
+		t.Errorf("APINotReady: %q", got)
+	}
+	v.Machines[0] = machine(10, "CP", cloud.RoleControlPlane, 'c')
+	if got := of(v, cloud.ConditionAPINotReady); got != "" {
+		t.Errorf("APINotReady while the machine still starts: %q", got)
+	}
+
+	v = served(sketch("CP 3 rrr"))
+	v.Probe.Etcd = append(v.Probe.Etcd, machineapi.EtcdMember{ID: 0xabc, Name: "gone"})
+	if got := of(v, cloud.ConditionEtcdUnhealthy); !strings.Contains(got, "1 of etcd's 4") || !strings.Contains(got, "gone (abc)") {
+		t.Errorf("EtcdUnhealthy: %q", got)
+	}
+	v.Probe.Etcd = nil
+	if got := of(v, cloud.ConditionEtcdUnhealthy); !strings.Contains(got, "no quorum") {
+		t.Errorf("EtcdUnhealthy: %q", got)
+	}
+	v.Machines[0] = machine(10, "CP", cloud.RoleControlPlane, 'c')
+	if got := of(v, cloud.ConditionEtcdUnhealthy); got != "" {
+		t.Errorf("EtcdUnhealthy while a machine is to blame: %q", got)
 	}
 }
 

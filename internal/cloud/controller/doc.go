@@ -1,6 +1,6 @@
 // Package controller makes tenants what they are declared to be, and tells what they are.
 //
-// Two controllers act, two observe. Each field has one writer; where several controllers write the same object,
+// One controller acts, two observe. Each field has one writer; where several controllers write the same object,
 // each reads it anew in its transaction and changes its own fields only.
 //
 //	tenant     acts: binds machines to slots, applies, scales, tears down.
@@ -16,6 +16,7 @@
 //	  talosVersion
 //	Tenant.status.controlPlaneEndpoint                      tenant
 //	conditions Applied, Blocked, Drifted, MachinesMissing   tenant
-//	conditions MachinesUnreachable, PluginsPending          status
+//	conditions MachinesUnreachable, APINotReady,            status
+//	  EtcdUnhealthy, PluginsPending
 //	NodeGroup.status phase, ready, machines                 status
 package controller

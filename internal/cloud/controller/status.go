@@ -231,5 +231,5 @@ func (c *Status) probe(ctx context.Context, v *View) *tenantProbe {
 
 // expectant: the tenant may become ready at any moment.
 func (c *Status) expectant(v *View) bool {
-	return configured(v) && !v.Tenant.Deleting() && !v.TenantStatus().Ready
+	return configured(v) && !v.Tenant.Deleting() && (v.Probe.Unknown || !v.TenantStatus().Ready)
 }

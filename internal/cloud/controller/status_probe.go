@@ -30,7 +30,7 @@ func (c *Status) ask(ctx context.Context, v *View) Probe {
 	creds, err := c.cfg.Credentials.get(ctx, tenant)
 	if err != nil {
 		c.cfg.Logger.Debug("the tenant cannot be probed", "tenant", tenant, "error", err)
-		return Probe{}
+		return Probe{Unknown: true}
 	}
 	var (
 		p  Probe
