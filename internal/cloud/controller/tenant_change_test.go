@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,8 +179,9 @@ func TestTenTenantsConverge(t *testing.T) {
 	}
 }
 
-// killPlane runs a plane in a process of its own and kills it after a while.
-func (r *region) killPlane(after time.Duration) {
+// killPlane runs a plane in a process of its own and kills it after a while: it alone, or like a power loss with
+// everything that it started.
+func (r *region) killPlane(after time.Duration, everything bool) {
 	r.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -199,6 +202,26 @@ func (r *region) killPlane(after time.Duration) {
 	}
 	_ = cmd.Process.Kill()
 	<-exited
+	if everything {
+		r.killRuns()
+	}
+}
+
+// killRuns kills every process that works in the region's folder.
+func (r *region) killRuns() {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if cwd, err := os.Readlink(filepath.Join("/proc", p.Name(), "cwd")); err == nil && strings.HasPrefix(cwd, r.folder+"/") {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 func TestKilledPlaneGoesOnWhereItWas(t *testing.T) {
@@ -210,8 +233,8 @@ func TestKilledPlaneGoesOnWhereItWas(t *testing.T) {
 	r.register(4)
 	r.createTenant("prod", 1, 2)
 	r.end()
-	for range rounds {
-		r.killPlane(time.Duration(200+rand.IntN(4000)) * time.Millisecond)
+	for i := range rounds {
+		r.killPlane(time.Duration(200+rand.IntN(4000))*time.Millisecond, i%3 == 2)
 	}
 	r.start()
 	r.until("prod is active", r.settled("prod", 3))
@@ -219,8 +242,8 @@ func TestKilledPlaneGoesOnWhereItWas(t *testing.T) {
 
 	r.scale("prod", "w", 1)
 	r.end()
-	for range rounds / 2 {
-		r.killPlane(time.Duration(200+rand.IntN(3000)) * time.Millisecond)
+	for i := range rounds / 2 {
+		r.killPlane(time.Duration(200+rand.IntN(3000))*time.Millisecond, i%3 == 2)
 	}
 	r.start()
 	r.until("prod has two machines", r.settled("prod", 2))
@@ -228,8 +251,8 @@ func TestKilledPlaneGoesOnWhereItWas(t *testing.T) {
 	uid := r.look("prod").tenant.UID
 	r.delete(cloud.Tenants.Kind.Name, "prod")
 	r.end()
-	for range rounds / 2 {
-		r.killPlane(time.Duration(200+rand.IntN(3000)) * time.Millisecond)
+	for i := range rounds / 2 {
+		r.killPlane(time.Duration(200+rand.IntN(3000))*time.Millisecond, i%3 == 2)
 	}
 	r.start()
 	r.until("prod is gone", func() bool { return r.look("prod") == nil })

@@ -399,11 +399,16 @@ func TestTenantLivesAndDies(t *testing.T) {
 		}
 		p.Spec.ControlPlaneEndpoint = fmt.Sprintf("https://%s:6443", strings.TrimSuffix(first.machines[0].Spec.ManagementAddress, ":50000"))
 		p.Spec.ConfigPatches = []cloud.InlinePatch{{Name: "sysctl", Patch: "machine:\n  sysctls:\n    vm.overcommit_memory: \"1\"\n"}}
-		return cloud.Tenants.Update(tx, p)
+		g, err := cloud.NodeGroups.Get(tx, "prod/w")
+		if err != nil {
+			return err
+		}
+		g.Spec.ConfigPatches = []cloud.InlinePatch{{Name: "core", Patch: "machine:\n  sysctls:\n    kernel.core_pattern: \"${a}%{b}\"\n"}}
+		return errors.Join(cloud.Tenants.Update(tx, p), cloud.NodeGroups.Update(tx, g))
 	})
 	r.until("the change is applied", func() bool {
 		w := r.look("prod")
-		return r.settled("prod", 2)() && w.record.Last.Digest != first.record.Applied && strings.Contains(string(r.sim.Machine(netip.MustParseAddr(w.machines[1].Spec.ManagementAddress)).Config()), "overcommit")
+		return r.settled("prod", 2)() && w.record.Last.Digest != first.record.Applied && strings.Contains(string(r.sim.Machine(netip.MustParseAddr(w.machines[1].Spec.ManagementAddress)).Config()), "${a}%{b}")
 	})
 	applies, err := r.applier.Applies(t.Context(), "prod", 1)
 	if err != nil || len(applies) != 1 || applies[0].Plan.Destroy != 0 || applies[0].Plan.Add != 0 || applies[0].Plan.Change != 2 {

@@ -78,6 +78,8 @@ func (p *Progress) follow(l line, now time.Time) bool {
 		p.Plan.Add += l.Changes.Add
 		p.Plan.Change += l.Changes.Change
 		p.Plan.Destroy += l.Changes.Remove
+	case l.Hook != nil && l.Hook.Action == "read":
+		return false
 	case l.Type == "apply_start" && l.Hook != nil:
 		r := p.at(l.Hook.Resource.Addr, l.Hook.Action)
 		r.State, r.Started = "running", now
@@ -95,6 +97,15 @@ func (p *Progress) follow(l line, now time.Time) bool {
 	}
 	p.Updated = now
 	return true
+}
+
+// end: what was still running when tofu ended did not succeed.
+func (p *Progress) end() {
+	for i := range p.Resources {
+		if r := &p.Resources[i]; r.State == "running" {
+			r.State = "failed"
+		}
+	}
 }
 
 func (p *Progress) at(addr, action string) *Resource {

@@ -117,6 +117,7 @@ func (s *supervisor) main(ctx context.Context, asked <-chan os.Signal) error {
 
 	s.enter(PhaseDone, "")
 	s.mu.Lock()
+	s.progress.end()
 	outcome.Progress = s.progress
 	s.mu.Unlock()
 	outcome.Run, outcome.Started, outcome.Finished = s.run, s.started, s.now()
