@@ -9,9 +9,15 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 )
+
+// serviceAccountKeyBits is the length of the RSA key that signs service account tokens: as strong as the cluster's other
+// keys, which are elliptic curves of 256 bits.
+const serviceAccountKeyBits = 3072
 
 // Secrets are a cluster's root secrets. They print as "[secret]" everywhere.
 type Secrets struct {
@@ -24,9 +30,22 @@ func NewSecrets(talosVersion string) (*Secrets, error) {
 	if err != nil {
 		return nil, err
 	}
+	rsa := contract.UseRSAServiceAccountKey()
+	if rsa {
+		// The machinery would make an RSA key of 4096 bits here, a second of work or several; the contract before that
+		// differs in nothing else.
+		contract = config.TalosVersion1_6
+	}
 	bundle, err := secrets.NewBundle(secrets.NewClock(), contract)
 	if err != nil {
 		return nil, fmt.Errorf("make the cluster's secrets: %w", err)
+	}
+	if rsa {
+		key, err := x509.NewRSAKey(x509.Bits(serviceAccountKeyBits))
+		if err != nil {
+			return nil, fmt.Errorf("make the service account key: %w", err)
+		}
+		bundle.Certs.K8sServiceAccount = &x509.PEMEncodedKey{Key: key.KeyPEM}
 	}
 	return &Secrets{bundle: bundle}, nil
 }

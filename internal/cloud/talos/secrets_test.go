@@ -171,3 +171,23 @@ func verify(t *testing.T, ca, certPEM, key []byte) *x509.Certificate {
 	}
 	return pair.Leaf
 }
+
+func TestServiceAccountTokensAreSignedAsTheTalosVersionExpects(t *testing.T) {
+	for version, want := range map[string]string{"1.6.0": "EC PRIVATE KEY", "1.12.6": "RSA PRIVATE KEY"} {
+		s, err := talos.NewSecrets(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := s.MachineSecrets()
+		block, _ := pem.Decode(m.Certs.K8sServiceAccount.Key)
+		if block == nil || block.Type != want {
+			t.Errorf("Talos %s: the service account key is no %s", version, want)
+		}
+		if m.Secrets.SecretboxEncryptionSecret == "" || m.Secrets.AESCBCEncryptionSecret != "" {
+			t.Errorf("Talos %s: wrong encryption of Kubernetes secrets", version)
+		}
+		if _, err := m.ToSecrets(); err != nil {
+			t.Errorf("Talos %s: %v", version, err)
+		}
+	}
+}
