@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrRefused: the deletion would take more away than what was asked. The text says what, and what to do instead.
+// ErrRefused is wrapped by refusals of a deletion that would take more away than what was asked. The text says what,
+// and what to do instead.
 var ErrRefused = errors.New("refused")
 
 // MayDeleteNodeGroup refuses to take the control plane away from under workers. Others are the tenant's other node

@@ -133,8 +133,8 @@ func (s *service) reachable(ctx context.Context, name string) (*cloud.Tenant, []
 // where it is Talos' own.
 func talosAddresses(machines []*cloud.Machine) (endpoints, nodes []string) {
 	for _, m := range machines {
-		a, err := cloud.ParseMachineAddress(m.Spec.ManagementAddress)
-		if err != nil || m.Deleting() {
+		a, ok := addressOf(m)
+		if !ok || m.Deleting() {
 			continue
 		}
 		nodes = append(nodes, a.Host)

@@ -165,9 +165,9 @@ func claimAddress(tx store.Tx, m *cloud.Machine) error {
 }
 
 func releaseAddress(tx store.Tx, m *cloud.Machine) error {
-	a, err := cloud.ParseMachineAddress(m.Spec.ManagementAddress)
-	if err != nil {
-		return nil // a machine without an address claimed none
+	a, ok := addressOf(m)
+	if !ok {
+		return nil // it claimed none
 	}
 	owner, err := tx.Claimed(cloud.ClaimMachineAddress, a.String())
 	if errors.Is(err, store.ErrNotFound) || err == nil && owner != m.Name {
@@ -177,6 +177,11 @@ func releaseAddress(tx store.Tx, m *cloud.Machine) error {
 		return err
 	}
 	return tx.Release(cloud.ClaimMachineAddress, a.String())
+}
+
+func addressOf(m *cloud.Machine) (cloud.MachineAddress, bool) {
+	a, err := cloud.ParseMachineAddress(m.Spec.ManagementAddress)
+	return a, err == nil
 }
 
 func (s *service) putMachine(ctx context.Context, in *machinePut) (*output[client.Machine], error) {
