@@ -349,7 +349,7 @@ func (d *description) provider(o *client.Object) error {
 	}
 	d.section("Mappings", []string{"TF TYPE", "RESOURCE"}, rows)
 	if len(p.Status.ConfigSchema) > 0 {
-		d.write("\nprovider config (JSON schema):\n")
+		d.write("\nProvider config (JSON schema):\n")
 		data, err := toYAML(p.Status.ConfigSchema)
 		if err != nil {
 			return err

@@ -38,24 +38,38 @@ func tell(w io.Writer, err error) {
 }
 
 func tellRefused(w io.Writer, err error, e *client.Error) {
-	// What was being done stays in front; the causes get lines of their own.
-	text := strings.Replace(err.Error(), e.Error(), e.Message, 1)
-	fmt.Fprintln(w, "error:", text)
-	for _, c := range e.Causes {
-		switch {
-		case c.Field != "":
-			fmt.Fprintf(w, "  %s: %s\n", c.Field, c.Message)
-		case !strings.Contains(text, c.Message):
-			fmt.Fprintf(w, "  %s\n", c.Message)
-		}
-	}
+	tellFaults(w, strings.Replace(err.Error(), e.Error(), e.Message, 1), e.Causes)
 	switch {
 	case client.IsUnauthorized(e):
-		fmt.Fprintln(w, "  log in first: freehold login")
+		fmt.Fprintln(w, "  to log in: freehold login")
 	case client.IsForbidden(e):
 		fmt.Fprintln(w, "  freehold whoami tells your role; an admin can change it")
 	case e.Code >= 500 && e.CorrelationID != "":
 		fmt.Fprintf(w, "  the server's log has more, under request %s\n", e.CorrelationID)
+	}
+}
+
+// tellFaults writes a refusal with a line for each of several faults. What the server's message repeats of them is left
+// out of the first line.
+func tellFaults(w io.Writer, text string, causes []client.Cause) {
+	if len(causes) == 1 && strings.Contains(text, causes[0].Message) && strings.Contains(text, causes[0].Field) {
+		causes = nil
+	}
+	lines := make([]string, len(causes))
+	for i, c := range causes {
+		lines[i] = c.Message
+		if c.Field != "" {
+			lines[i] = c.Field + ": " + c.Message
+		}
+	}
+	if len(lines) > 0 {
+		if head, _, repeated := strings.Cut(text, lines[0]); repeated {
+			text = strings.TrimRight(head, ": ")
+		}
+	}
+	fmt.Fprintln(w, "error:", text)
+	for _, line := range lines {
+		fmt.Fprintf(w, "  %s\n", line)
 	}
 }
 

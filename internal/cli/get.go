@@ -85,7 +85,7 @@ func (a *app) get(ctx context.Context, refs []ref, scope scopeFlags, out outputF
 	if scope.all {
 		scope.tenant = ""
 	}
-	out.allTenants = scope.tenant == ""
+	out.allTenants, out.watch = scope.tenant == "", watch
 	p, err := a.newPrinter(out)
 	if err != nil {
 		return err

@@ -177,11 +177,14 @@ func (a *app) logoutCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The token is forgotten even when the server cannot be told: it is of no more use here.
 			revoked := c.Logout(cmd.Context())
-			if client.IsUnauthorized(revoked) {
-				revoked = nil
+			switch {
+			case client.IsUnauthorized(revoked):
+				revoked = nil // it ended before
+			case revoked != nil && !client.IsConnect(revoked):
+				return fmt.Errorf("%w; to forget it here: freehold config delete-context %s", revoked, first(x.Name, "NAME"))
 			}
+			// The token is forgotten even when the server cannot be told: it is of no more use here.
 			if err := a.forget(x); err != nil {
 				return errors.Join(revoked, err)
 			}

@@ -40,7 +40,7 @@ func TestLoginIsRememberedAndLogoutForgets(t *testing.T) {
 	if x, _ := c.Get("lab"); err != nil || x.Token != "" || x.Server != s.server.URL {
 		t.Fatalf("%+v, %v", x, err)
 	}
-	if e := s.fails("whoami"); !strings.Contains(e, "log in first") {
+	if e := s.fails("whoami"); !strings.Contains(e, "to log in") {
 		t.Fatal(e)
 	}
 	// Without SERVER and name, the current context is logged in again.
@@ -54,7 +54,7 @@ func TestWrongPasswordIsSaidSo(t *testing.T) {
 	s := loggedOutShell(t)
 	s.stdin = "guess"
 	if e := s.fails("login", s.server.URL, "-u", "admin", "--password-stdin"); !strings.Contains(e, "refused the login: wrong user name or password") ||
-		strings.Contains(e, "log in first") {
+		strings.Contains(e, "to log in") {
 		t.Fatal(e)
 	}
 	if _, err := os.Stat(s.home + "/.config/freehold/config.yaml"); err == nil {
@@ -67,7 +67,7 @@ func TestATokenGoesToItsOwnServerOnly(t *testing.T) {
 	other := newShell(t)
 	s.stdin = clienttest.Password
 	s.ok("login", s.server.URL, "-u", "admin", "--password-stdin")
-	if e := s.fails("whoami", "--server", other.server.URL); !strings.Contains(e, "log in first") {
+	if e := s.fails("whoami", "--server", other.server.URL); !strings.Contains(e, "to log in") {
 		t.Fatal(e)
 	}
 	s.ok("whoami", "--server", s.server.URL)

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -190,7 +191,7 @@ func parseManifest(where string, data []byte) ([]manifest, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return nil, fmt.Errorf("%s: %s", where, strings.TrimPrefix(err.Error(), "json: "))
+		return nil, fmt.Errorf("%s: %w", where, plainJSON(err))
 	}
 	if f.APIVersion != "" && f.APIVersion != apiVersion {
 		return nil, fmt.Errorf("%s: apiVersion is %q: this client knows %s", where, f.APIVersion, apiVersion)
@@ -211,6 +212,22 @@ func parseManifest(where string, data []byte) ([]manifest, error) {
 		return nil, err
 	}
 	return []manifest{m}, nil
+}
+
+// plainJSON says in an operator's words what does not fit.
+func plainJSON(err error) error {
+	var t *json.UnmarshalTypeError
+	if !errors.As(err, &t) {
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	want, hint := "an object", ""
+	switch t.Type.Kind() {
+	case reflect.String:
+		want, hint = "text", ": put it in quotes"
+	case reflect.Slice:
+		want = "a list"
+	}
+	return fmt.Errorf("%s is a %s, but has to be %s%s", strings.TrimPrefix(t.Field, "."), t.Value, want, hint)
 }
 
 func (f *manifestFile) manifest(where string) (manifest, error) {

@@ -22,6 +22,7 @@ type outputFlags struct {
 	showLabels bool
 	allTenants bool
 	events     bool
+	watch      bool
 }
 
 var formats = []string{"wide", "yaml", "json", "name", "jsonpath="}
@@ -160,8 +161,12 @@ func (p *printer) rows(k *kind, items []client.Object, change string) error {
 			}
 		}
 		p.tables[k.Kind] = t
+		headers := p.columns(k, k.table.header, k.table.wide, "LABELS", "EVENT")
+		if p.f.watch {
+			t.reserve(headers)
+		}
 		if !p.f.noHeaders {
-			t.add(p.columns(k, k.table.header, k.table.wide, "LABELS", "EVENT")...)
+			t.add(headers...)
 		}
 	}
 	for i := range items {

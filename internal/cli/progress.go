@@ -145,10 +145,6 @@ func (p *progress) sawMachine(m *client.Machine, now time.Time) []note {
 		}
 		notes = append(notes, note{text: fmt.Sprintf("machine %s (%s): %s", v.label, v.address, v.state())})
 	}
-	if e := m.Status.LastError; e != "" && !p.told[v.name+e] {
-		p.told[v.name+e] = true
-		notes = append(notes, note{text: fmt.Sprintf("machine %s (%s): %s", v.label, v.address, e)})
-	}
 	return notes
 }
 
@@ -217,6 +213,8 @@ func (p *progress) sawApply(a *client.Apply) []note {
 			notes = append(notes, note{text: "apply started"})
 		}
 	}
+	// What is only read is no work to be shown.
+	a.Resources = slices.DeleteFunc(slices.Clone(a.Resources), func(r client.ApplyResource) bool { return r.Action == "read" || strings.HasPrefix(r.Address, "data.") })
 	p.apply = a
 	if a.Phase == "applying" && old.Phase != a.Phase {
 		notes = append(notes, note{text: "apply: " + planText(a.Plan)})

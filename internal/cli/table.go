@@ -33,6 +33,16 @@ func (t *table) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
+// roomFor are the widths of columns whose cells change under the eyes of a watcher.
+var roomFor = map[string]int{"EVENT": 8, "STAGE": 12, "PHASE": 9, "ROLE": 12, "READY": 5, "TENANT": 6, "AGE": 5}
+
+// reserve keeps the columns of these headers from moving.
+func (t *table) reserve(headers []string) {
+	for _, h := range headers {
+		t.widths = append(t.widths, roomFor[h])
+	}
+}
+
 // flush prints the rows that were added since the last time.
 func (t *table) flush() error {
 	for _, row := range t.rows {

@@ -142,6 +142,9 @@ func hasCondition(o *client.Object, want string) (bool, string) {
 func hasState(o *client.Object, want string) (bool, string) {
 	var s map[string]any
 	_ = json.Unmarshal(o.Status, &s)
+	if behind := behindSpec(o); behind != "" && strings.EqualFold(want, string(cloud.PhaseActive)) {
+		return false, behind
+	}
 	for _, field := range []string{"phase", "stage"} {
 		if v, ok := s[field].(string); ok && strings.EqualFold(v, want) {
 			return true, ""
@@ -157,6 +160,18 @@ func hasState(o *client.Object, want string) (bool, string) {
 		is, _ = s["stage"].(string)
 	}
 	return false, "it is " + first(is, "without status")
+}
+
+// behindSpec tells of a node group whose status does not know its count yet: that of before a change of it.
+func behindSpec(o *client.Object) string {
+	var g struct {
+		Count *int `json:"count"`
+	}
+	var s cloud.NodeGroupStatus
+	if json.Unmarshal(o.Spec, &g) != nil || g.Count == nil || json.Unmarshal(o.Status, &s) != nil || s.Machines.Total == *g.Count {
+		return ""
+	}
+	return fmt.Sprintf("it has %d machines, and %d are declared", s.Machines.Total, *g.Count)
 }
 
 // waitFor follows a resource until met is content.
