@@ -10,18 +10,19 @@ import (
 	"freehold.dev/freehold/internal/kernel/store/storetest"
 )
 
-func TestContract(t *testing.T) {
-	for name, recent := range map[string]int{
-		"Default": 0,
-		// Watchers find next to nothing in memory and read the log table.
-		"LittleMemory": 1,
-	} {
-		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, storetest.Backend{
-				Open: func(ctx context.Context, folder string, kinds []store.Kind) (store.Store, error) {
-					return sqlite.Open(ctx, filepath.Join(folder, "store.db"), sqlite.Options{Kinds: kinds, RecentBytes: recent})
-				},
-			})
-		})
+func backend(o sqlite.Options) storetest.Backend {
+	return storetest.Backend{
+		Open: func(ctx context.Context, folder string, kinds []store.Kind) (store.Store, error) {
+			o := o
+			o.Kinds = kinds
+			return sqlite.Open(ctx, filepath.Join(folder, "store.db"), o)
+		},
 	}
+}
+
+func TestContract(t *testing.T) { storetest.Run(t, backend(sqlite.Options{})) }
+
+// With next to nothing in memory, watchers read the log table.
+func TestWatchesOfTheLogTable(t *testing.T) {
+	storetest.RunWatches(t, backend(sqlite.Options{RecentBytes: 1}))
 }

@@ -23,7 +23,7 @@ const (
 	writerFolder = "FREEHOLD_STORETEST_WRITER"
 
 	crashes      = 200
-	crashesShort = 20
+	crashesShort = 10
 	crashWriters = 8
 )
 

@@ -24,12 +24,15 @@ type Backend struct {
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second
 
+// group is a part of the contract.
+type group struct {
+	name string
+	run  func(*testing.T, Backend)
+}
+
 // Run runs the whole contract.
 func Run(t *testing.T, b Backend) {
-	for _, group := range []struct {
-		name string
-		run  func(*testing.T, Backend)
-	}{
+	runGroups(t, b, []group{
 		{"Objects", testObjects},
 		{"Deletion", testDeletion},
 		{"Transactions", testTransactions},
@@ -44,8 +47,23 @@ func Run(t *testing.T, b Backend) {
 		{"Concurrency", testConcurrency},
 		{"Properties", testProperties},
 		{"Crashes", testCrashes},
-	} {
-		t.Run(group.name, func(t *testing.T) { group.run(t, b) })
+	})
+}
+
+// RunWatches runs the part of the contract that rests on how watchers read the log, for a backend that can read it
+// in more than one way.
+func RunWatches(t *testing.T, b Backend) {
+	runGroups(t, b, []group{
+		{"Watches", testWatches},
+		{"Compaction", testCompaction},
+		{"Concurrency", testConcurrency},
+		{"Properties", testProperties},
+	})
+}
+
+func runGroups(t *testing.T, b Backend, groups []group) {
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) { g.run(t, b) })
 	}
 }
 
