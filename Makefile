@@ -17,7 +17,7 @@ build: $(addprefix bin/,$(BINARIES))
 # The go command knows best what is stale.
 .PHONY: $(addprefix bin/,$(BINARIES))
 $(addprefix bin/,$(BINARIES)): bin/%:
-	@go build -trimpath -ldflags '$(GO_LDFLAGS)' -o $@ ./cmd/$*
+	@go build -ldflags '$(GO_LDFLAGS)' -o $@ ./cmd/$*
 
 tofu kubectl:
 	@tools/need.sh $@ >/dev/null
