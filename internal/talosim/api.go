@@ -112,7 +112,7 @@ func (s *session) closeAPI() {
 	for _, step := range []struct {
 		patience time.Duration
 		then     func()
-	}{{50 * time.Millisecond, s.endStreams}, {2 * time.Second, server.Stop}} {
+	}{{50 * time.Millisecond, s.endStreams}, {2 * time.Second, func() { s.cut(server) }}} {
 		t := time.NewTimer(step.patience)
 		select {
 		case <-done:
@@ -128,8 +128,14 @@ func (s *session) closeAPI() {
 // cutAPI ends the API as a power cut does.
 func (s *session) cutAPI() {
 	if server := s.takeAPI(); server != nil {
-		server.Stop()
+		s.cut(server)
 	}
+}
+
+// cut closes connections below the server first: one that is still in its TLS handshake would hold the server up.
+func (s *session) cut(server *grpc.Server) {
+	s.m.talosGate.cut()
+	server.Stop()
 }
 
 func (s *session) takeAPI() *grpc.Server {

@@ -1,6 +1,7 @@
 package talosim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -95,9 +96,10 @@ func (m *Machine) faultsChanged() error {
 	}
 	m.reach = r
 	m.mu.Unlock()
-	err := m.talosGate.set(r)
-	if kerr := m.kubeGate.set(r); err == nil {
-		err = kerr
+	err := errors.Join(m.talosGate.set(r), m.kubeGate.set(r))
+	if r == reachRefuse {
+		m.talosGate.cut()
+		m.kubeGate.cut()
 	}
 	m.changed()
 	return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 )
@@ -33,7 +34,7 @@ func newGate(addr netip.Addr, port uint16) *gate {
 	return &gate{addr: netip.AddrPortFrom(addr, port), changed: make(chan struct{}), conns: map[*gateConn]struct{}{}}
 }
 
-// listen opens the port. There is one listener at a time; closing it closes the connections too.
+// listen opens the port. There is one listener at a time; connections outlive it until cut.
 func (g *gate) listen() (net.Listener, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -50,30 +51,22 @@ func (g *gate) listen() (net.Listener, error) {
 // set changes how the port treats its callers.
 func (g *gate) set(r reach) error {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.reach == r {
-		g.mu.Unlock()
 		return nil
 	}
 	g.reach = r
 	close(g.changed)
 	g.changed = make(chan struct{})
-	var cut []*gateConn
-	var err error
+	if g.listener == nil {
+		return nil
+	}
 	if r == reachRefuse {
-		for c := range g.conns {
-			cut = append(cut, c)
-		}
-		if g.listener != nil {
-			g.listener.shut()
-		}
-	} else if g.listener != nil && g.listener.tcp == nil {
-		err = g.listener.open()
+		g.listener.shut()
+	} else if g.listener.tcp == nil {
+		return g.listener.open()
 	}
-	g.mu.Unlock()
-	for _, c := range cut {
-		c.Close()
-	}
-	return err
+	return nil
 }
 
 func (g *gate) state() (reach, <-chan struct{}) {
@@ -158,22 +151,53 @@ func (l *gateListener) Close() error {
 // Addr implements net.Listener.
 func (l *gateListener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.gate.addr) }
 
+// cut closes every connection of the port.
+func (g *gate) cut() {
+	g.mu.Lock()
+	cut := make([]*gateConn, 0, len(g.conns))
+	for c := range g.conns {
+		cut = append(cut, c)
+	}
+	g.mu.Unlock()
+	for _, c := range cut {
+		c.Close()
+	}
+}
+
 // gateConn passes bytes only while the network does.
 type gateConn struct {
 	net.Conn
 	gate   *gate
 	once   sync.Once
 	closed chan struct{}
+
+	mu          sync.Mutex
+	read, write time.Time // deadlines, which hold while the network hangs too
+	moved       notifier  // a deadline changed
 }
 
-func (c *gateConn) pass() error {
+// pass waits until the network lets bytes through.
+func (c *gateConn) pass(deadline *time.Time) error {
 	for {
 		r, changed := c.gate.state()
 		if r != reachHang {
 			return nil
 		}
+		moved := c.moved.wait()
+		c.mu.Lock()
+		at := *deadline
+		c.mu.Unlock()
+		var due <-chan time.Time
+		if !at.IsZero() {
+			t := time.NewTimer(time.Until(at))
+			defer t.Stop()
+			due = t.C
+		}
 		select {
 		case <-changed:
+		case <-moved:
+		case <-due:
+			return os.ErrDeadlineExceeded
 		case <-c.closed:
 			return net.ErrClosed
 		}
@@ -182,17 +206,39 @@ func (c *gateConn) pass() error {
 
 func (c *gateConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if perr := c.pass(); perr != nil {
+	if perr := c.pass(&c.read); perr != nil {
 		return 0, perr
 	}
 	return n, err
 }
 
 func (c *gateConn) Write(b []byte) (int, error) {
-	if err := c.pass(); err != nil {
+	if err := c.pass(&c.write); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)
+}
+
+func (c *gateConn) SetDeadline(t time.Time) error {
+	c.deadlines(func() { c.read, c.write = t, t })
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *gateConn) SetReadDeadline(t time.Time) error {
+	c.deadlines(func() { c.read = t })
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *gateConn) SetWriteDeadline(t time.Time) error {
+	c.deadlines(func() { c.write = t })
+	return c.Conn.SetWriteDeadline(t)
+}
+
+func (c *gateConn) deadlines(set func()) {
+	c.mu.Lock()
+	set()
+	c.mu.Unlock()
+	c.moved.broadcast()
 }
 
 func (c *gateConn) Close() error {
@@ -202,7 +248,6 @@ func (c *gateConn) Close() error {
 		c.gate.mu.Lock()
 		delete(c.gate.conns, c)
 		c.gate.mu.Unlock()
-		_ = c.Conn.SetDeadline(time.Now())
 		err = c.Conn.Close()
 	})
 	return err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -42,7 +45,7 @@ func eventually(t *testing.T, what string, f func() error) {
 
 func newSim(t *testing.T, folder string) *talosim.Sim {
 	t.Helper()
-	sim, err := talosim.New(talosim.Options{Folder: folder, Timing: talosim.Fast})
+	sim, err := talosim.New(talosim.Options{Folder: folder, Timing: talosim.Fast, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +70,11 @@ func addMachines(t *testing.T, sim *talosim.Sim, n int) []*talosim.Machine {
 	return list
 }
 
+// sharedBundle is made once: its RSA key takes longer than a test. Each test has a simulation of its own.
+var sharedBundle = sync.OnceValues(func() (*secrets.Bundle, error) {
+	return secrets.NewBundle(secrets.NewClock(), config.TalosVersionCurrent)
+})
+
 // tenant is a cluster's secrets and configs.
 type tenant struct {
 	name     string
@@ -80,7 +88,7 @@ func newTenant(t *testing.T, name string, endpoint netip.Addr) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bundle, err := secrets.NewBundle(secrets.NewClock(), contract)
+	bundle, err := sharedBundle()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,4 +211,17 @@ func clientset(t *testing.T, kubeconfig []byte) *kubernetes.Clientset {
 		t.Fatal(err)
 	}
 	return cs
+}
+
+func nodeUID(t *testing.T, te *tenant, addr netip.Addr, name string) string {
+	t.Helper()
+	kc, err := te.dial(t, addr).Kubeconfig(short(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := clientset(t, kc).CoreV1().Nodes().Get(short(t), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(n.UID)
 }

@@ -33,6 +33,20 @@ type service struct {
 // noHealthCheck names the services whose health Talos does not know.
 var noHealthCheck = []string{"auditd", "dashboard", "syslogd"}
 
+// firstLines is what services say when they start.
+var firstLines = map[string]string{
+	"apid":       "started apid on :50000",
+	"auditd":     "audit daemon started",
+	"containerd": "containerd successfully booted in 0.052s",
+	"cri":        "Start cri plugin; containerd successfully booted in 0.094s",
+	"dashboard":  "dashboard started on tty2",
+	"etcd":       "ready to serve client requests",
+	"kubelet":    "Started kubelet",
+	"syslogd":    "listening on /dev/log",
+	"trustd":     "started trustd on :50001",
+	"udevd":      "Starting systemd-udevd",
+}
+
 func (s *service) running() bool { return s.state == stateRunning }
 
 func (s *service) info() *machineapi.ServiceInfo {
@@ -105,6 +119,9 @@ func (s *session) setService(id, state, msg string) {
 	health := svc.info().Health
 	s.m.mu.Unlock()
 	s.logf("machined", "service[%s](%s): %s", id, state, msg)
+	if line, ok := firstLines[id]; ok && state == stateRunning {
+		s.logf(id, "%s", line)
+	}
 	s.emit("", &machineapi.ServiceStateEvent{Service: id, Action: serviceActions[state], Message: msg, Health: health})
 	s.putService(id)
 	s.m.changed()
