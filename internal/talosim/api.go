@@ -134,7 +134,7 @@ func (s *session) cutAPI() {
 
 // cut closes connections below the server first: one that is still in its TLS handshake would hold the server up.
 func (s *session) cut(server *grpc.Server) {
-	s.m.talosGate.cut()
+	s.m.talosGate.close()
 	server.Stop()
 }
 

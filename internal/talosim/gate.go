@@ -164,6 +164,17 @@ func (g *gate) cut() {
 	}
 }
 
+// close closes the port and every connection of it.
+func (g *gate) close() {
+	g.mu.Lock()
+	l := g.listener
+	g.mu.Unlock()
+	if l != nil {
+		l.Close()
+	}
+	g.cut()
+}
+
 // gateConn passes bytes only while the network does.
 type gateConn struct {
 	net.Conn

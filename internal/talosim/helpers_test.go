@@ -18,6 +18,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,6 +28,12 @@ import (
 )
 
 const deadline = 30 * time.Second
+
+// impatient makes a client try again soon after a connection failed.
+var impatient = client.WithGRPCDialOptions(grpc.WithConnectParams(grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.2, Jitter: 0.1, MaxDelay: 50 * time.Millisecond},
+	MinConnectTimeout: 5 * time.Second,
+}))
 
 // eventually polls until f is satisfied.
 func eventually(t *testing.T, what string, f func() error) {
@@ -126,7 +134,7 @@ func (te *tenant) talosconfig(t *testing.T) *clientconfig.Config {
 // dial connects to one machine's secured API.
 func (te *tenant) dial(t *testing.T, addr netip.Addr) *client.Client {
 	t.Helper()
-	c, err := client.New(t.Context(), client.WithConfig(te.talosconfig(t)), client.WithEndpoints(addr.String()))
+	c, err := client.New(t.Context(), client.WithConfig(te.talosconfig(t)), client.WithEndpoints(addr.String()), impatient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +144,7 @@ func (te *tenant) dial(t *testing.T, addr netip.Addr) *client.Client {
 
 func insecure(t *testing.T, addr netip.Addr) *client.Client {
 	t.Helper()
-	c, err := client.New(t.Context(), client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(addr.String()))
+	c, err := client.New(t.Context(), client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(addr.String()), impatient)
 	if err != nil {
 		t.Fatal(err)
 	}
