@@ -28,7 +28,6 @@ func connect(path string, cacheKiB int) (*conn, error) {
 		PRAGMA journal_mode = WAL;
 		PRAGMA synchronous = FULL;
 		PRAGMA cache_size = -%d;
-		PRAGMA journal_size_limit = 67108864;
 		PRAGMA temp_store = MEMORY;`, cacheKiB))
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -71,11 +72,17 @@ func (r *reader) page(k *kind, p plan, offset, limit int) ([]*store.Object, erro
 	var objects []*store.Object
 	err := r.conn.queryOnce(func(row row) error {
 		rec, err := k.decode(columnBytes(row, 0))
-		objects = append(objects, rec.object)
+		if objects = append(objects, rec.object); len(objects)%yieldRows == 0 {
+			runtime.Gosched()
+		}
 		return err
 	}, sql, args...)
 	return objects, err
 }
+
+// yieldRows is after how many rows a list lets other goroutines run. The scheduler alone would take a processor from
+// it only after 10 ms, and let the writer, which gives its own up at each system call, wait that long each time.
+const yieldRows = 32
 
 func (r *reader) count(p plan) (n int, err error) {
 	err = r.conn.queryOnce(func(row row) error {

@@ -149,7 +149,8 @@ func (db *database) prepare(path string, o Options) error {
 	}
 	db.feed = newFeed(revision, o.RecentBytes)
 	db.writer = &writer{
-		conn: c, kinds: db.kinds, feed: db.feed,
+		conn: c, wal: wal{path: path + "-wal", limit: walLimit},
+		kinds: db.kinds, feed: db.feed, logger: o.Logger,
 		revision: revision, now: time.UnixMicro(newest).UTC(),
 		queue: make(chan *request), closing: make(chan struct{}), stopped: make(chan struct{}),
 	}

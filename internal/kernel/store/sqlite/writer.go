@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -30,9 +31,11 @@ type request struct {
 // writer owns the one connection that writes. Its goroutine commits updates in groups: all that wait at one
 // moment share a transaction and its fsync.
 type writer struct {
-	conn  *conn
-	kinds kindSet
-	feed  *feed
+	conn   *conn
+	wal    wal
+	kinds  kindSet
+	feed   *feed
+	logger *slog.Logger
 	// revision is the last committed one.
 	revision int64
 	// now is the time of the last batch: log times do not go back when the clock does.
@@ -75,6 +78,9 @@ func (w *writer) run(batch []*request) {
 	}()
 	for {
 		w.commit(batch)
+		if err := w.wal.tend(w.conn); err != nil {
+			w.logger.Warn("the store's write-ahead log was not cut back; it is tried again", "error", err)
+		}
 		select {
 		case r := <-w.queue:
 			batch = w.gather(r)
