@@ -15,7 +15,7 @@ var mirror string
 
 var buildProvider = sync.OnceValue(func() error {
 	program := filepath.Join(mirror, "registry.opentofu.org", "siderolabs", "talos", "0.9.99", runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-talos_v0.9.99")
-	out, err := exec.Command("go", "build", "-ldflags=-X main.version=0.9.99", "-o", program, "freehold.dev/freehold/cmd/terraform-provider-talos").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-X main.version=0.9.99 -s -w", "-o", program, "freehold.dev/freehold/cmd/terraform-provider-talos").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build the provider: %w\n%s", err, out)
 	}
