@@ -45,8 +45,8 @@ func (p *plane) change(t *testing.T, path string, change func(spec map[string]an
 type apply struct {
 	ID       string    `json:"id"`
 	Result   string    `json:"result"`
-	Started  time.Time `json:"started"`
-	Finished time.Time `json:"finished"`
+	Started  time.Time `json:"startedAt"`
+	Finished time.Time `json:"finishedAt"`
 }
 
 func (p *plane) applies(t *testing.T, tenant string) []apply {
@@ -219,7 +219,7 @@ func TestAMachineThatNeverAnswersHoldsUpNobodyElse(t *testing.T) {
 	sim := startSim(t, 6)
 	p := startPlane(t, t.TempDir(), "--unreachable-after", "1s")
 	dead := sim.addresses[0]
-	sim.fault(t, dead, `{"loseNetwork":true}`)
+	sim.fault(t, dead, `{"kind":"network-hang"}`)
 	p.want(http.StatusCreated, "POST", "/api/v1/tenants", `{"metadata":{"name":"stuck"},"spec":{"kubernetesVersion":"1.35.0","talosVersion":"1.12.6"}}`)
 	p.want(http.StatusCreated, "POST", "/api/v1/tenants/stuck/node-groups",
 		fmt.Sprintf(`{"metadata":{"labels":{"rezuscloud.io/role":"controlplane"}},"spec":{"count":1,"providerClass":"metal","providerConfig":{"address":%q}}}`, dead+":50000"))
