@@ -31,6 +31,8 @@ type rig struct {
 	secrets *fakeSecrets
 	manager *reconcile.Manager
 	prober  *Prober
+	// timeout of one probe; interval and fast between probes.
+	timeout, interval, fast time.Duration
 }
 
 // fakeSecrets knows the secrets that a test gives it.
@@ -61,7 +63,7 @@ const unreachableAfter = 300 * time.Millisecond
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, secrets: &fakeSecrets{tenants: map[string]*talos.Secrets{}}}
+	r := &rig{t: t, timeout: time.Second, interval: 200 * time.Millisecond, fast: 50 * time.Millisecond, secrets: &fakeSecrets{tenants: map[string]*talos.Secrets{}}}
 	var err error
 	if r.store, err = sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), sqlite.Options{Kinds: cloud.Kinds()}); err != nil {
 		t.Fatal(err)
@@ -81,7 +83,7 @@ func (r *rig) start() {
 	r.manager = reconcile.New(r.store, nil, nil)
 	r.prober = NewProber(ProberConfig{
 		Store: r.store, Credentials: creds, Wake: func(m string) { r.manager.Wake(ProberName, m) },
-		Interval: 200 * time.Millisecond, FastInterval: 50 * time.Millisecond, Timeout: time.Second, UnreachableAfter: unreachableAfter,
+		Interval: r.interval, FastInterval: r.fast, Timeout: r.timeout, UnreachableAfter: unreachableAfter,
 	})
 	status := NewStatus(StatusConfig{
 		Store: r.store, Credentials: creds, Interval: 200 * time.Millisecond, FastInterval: 50 * time.Millisecond,
