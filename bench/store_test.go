@@ -146,31 +146,18 @@ func BenchmarkStoreList(b *testing.B) {
 func BenchmarkStoreFanOut(b *testing.B) {
 	for b.Loop() {
 		s := open(b, filepath.Join(folder(b), "store.db"))
-		ctx, cancel := context.WithCancel(context.Background())
 		var delivered atomic.Int64
 		var done sync.WaitGroup
 		for range watchers {
 			w := watch(b, s)
-			done.Go(func() {
-				defer w.Close()
-				for {
-					batch, err := w.Next(ctx)
-					if err != nil {
-						return
-					}
-					delivered.Add(int64(len(batch.Events)))
-				}
-			})
+			done.Go(func() { delivered.Add(readUntil(b, w, "last")) })
 		}
 		var next atomic.Int64
 		start := time.Now()
 		made := drive(writers, func() { create(b, s, machine(next.Add(1))) })
-		for delivered.Load() < next.Load()*watchers {
-			time.Sleep(time.Millisecond)
-		}
-		rate := float64(delivered.Load()) / time.Since(start).Seconds()
-		cancel()
+		create(b, s, &store.Object{Kind: "machine", Name: "last"})
 		done.Wait()
+		rate := float64(delivered.Load()) / time.Since(start).Seconds()
 
 		b.ReportMetric(rate, "deliveries/s")
 		b.ReportMetric(made.rate, "creates/s")
@@ -254,6 +241,24 @@ func watch(tb testing.TB, s store.Store) store.Watcher {
 		tb.Fatal(err)
 	}
 	return w
+}
+
+// readUntil counts a watcher's events until an object of that name appears.
+func readUntil(b *testing.B, w store.Watcher, name string) (n int64) {
+	defer w.Close()
+	for {
+		batch, err := w.Next(context.Background())
+		if err != nil {
+			b.Error(err)
+			return n
+		}
+		for _, e := range batch.Events {
+			n++
+			if e.Object.Name == name {
+				return n
+			}
+		}
+	}
 }
 
 // channelFanOut answers how many values a second reach one goroutine per watcher, each by a channel.

@@ -16,19 +16,19 @@ import (
 )
 
 var (
-	// ErrNotFound: no object, blob or claim has that name.
+	// ErrNotFound means that no object, blob or claim has that name.
 	ErrNotFound = errors.New("not found")
-	// ErrExists: an object with that kind and name exists already.
+	// ErrExists means that an object with that kind and name exists already.
 	ErrExists = errors.New("already exists")
-	// ErrConflict: the object's revision is not the one that the caller read.
+	// ErrConflict means that the object's revision is not the one that the caller read.
 	ErrConflict = errors.New("the object has been modified; please apply your changes to the latest version")
-	// ErrClaimed: the unique key belongs to another owner.
+	// ErrClaimed means that the unique key belongs to another owner.
 	ErrClaimed = errors.New("already claimed")
-	// ErrCompacted: the change log no longer reaches back to the asked revision.
+	// ErrCompacted means that the change log no longer reaches back to the asked revision.
 	ErrCompacted = errors.New("revision was compacted")
-	// ErrFull: the backend had no room to make the update durable; nothing of it was kept.
+	// ErrFull means that the backend had no room to make the update durable; nothing of it was kept.
 	ErrFull = errors.New("no space left for the store")
-	// ErrClosed: the store was closed.
+	// ErrClosed means that the store was closed.
 	ErrClosed = errors.New("store is closed")
 )
 

@@ -52,7 +52,7 @@ func TestASecondProcessIsRefused(t *testing.T) {
 	ctx := context.Background()
 	if path := os.Getenv(holderPath); path != "" {
 		s, err := sqlite.Open(ctx, path, sqlite.Options{Kinds: tenants})
-		fmt.Println("opened", err)
+		_, _ = fmt.Fprintln(os.Stdout, "opened", err)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = s.Close()
 		return

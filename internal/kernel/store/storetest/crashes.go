@@ -32,7 +32,7 @@ const (
 // its process dies; what it does when the machine loses power rests on the flush before each answer.
 func testCrashes(t *testing.T, b Backend) {
 	if folder := os.Getenv(writerFolder); folder != "" {
-		fmt.Println("error", writeUntilKilled(b, folder))
+		_, _ = fmt.Fprintln(os.Stdout, "error", writeUntilKilled(b, folder))
 		return
 	}
 	f := newFixture(t, b)
@@ -130,7 +130,7 @@ type crash struct {
 func (c *crash) killWriter(after int) []int {
 	c.t.Helper()
 	pattern := "^" + strings.ReplaceAll(c.t.Name(), "/", "$/^") + "$"
-	cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.count=1")
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run="+pattern, "-test.count=1")
 	cmd.Env = append(os.Environ(), writerFolder+"="+c.folder)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -147,12 +147,9 @@ func (c *crash) killWriter(after int) []int {
 	answered := make([]int, crashWriters)
 	lines := bufio.NewReader(out)
 	for i := 0; ; i++ {
-		if i >= after {
-			go func() {
-				// The moment of death is any, not only one at which an answer has just arrived.
-				time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
-				kill()
-			}()
+		if i == after {
+			// The moment of death is any, not only one at which an answer has just arrived.
+			time.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, kill)
 		}
 		line, err := lines.ReadString('\n')
 		if err == io.EOF {

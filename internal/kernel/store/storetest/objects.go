@@ -102,8 +102,8 @@ func testObjects(t *testing.T, b Backend) {
 		},
 		"GenerationFollowsTheSpecAlone": func(t *testing.T, f *fixture) {
 			f.create(tenant("a"))
-			o := f.change("tenant", "a", func(o *store.Object) { o.Status = json.RawMessage(`{"phase":"forming"}`) })
-			o = f.change("tenant", "a", func(o *store.Object) { o.Labels = map[string]string{"a": "b"} })
+			f.change("tenant", "a", func(o *store.Object) { o.Status = json.RawMessage(`{"phase":"forming"}`) })
+			o := f.change("tenant", "a", func(o *store.Object) { o.Labels = map[string]string{"a": "b"} })
 			if o.Generation != 1 {
 				t.Errorf("generation %d after changes beside the spec, want 1", o.Generation)
 			}

@@ -163,8 +163,8 @@ func drawStep(t *rapid.T) step {
 func (s step) run(tx store.Tx, model state) error {
 	have := model[s.key]
 	stored, err := tx.Get(s.kind, s.name)
-	if (have == nil) != errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("get %v: %v, the model has %+v", s.key, err, have)
+	if errors.Is(err, store.ErrNotFound) != (have == nil) {
+		return fmt.Errorf("get %v: %w, the model has %+v", s.key, err, have)
 	}
 	if have != nil {
 		if d := diff(have, stored); d != "" {
