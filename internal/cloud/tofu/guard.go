@@ -32,6 +32,31 @@ type planJSON struct {
 	} `json:"resource_changes"`
 }
 
+// planned is what tofu says of a plan while it makes it.
+type planned struct {
+	summed    bool
+	takesAway bool
+}
+
+// follow takes in one line of the output of "tofu plan -json".
+func (p *planned) follow(l line) {
+	switch {
+	case l.Type == "planned_change" && l.Change != nil:
+		if l.Change.Action != "noop" && takesAway([]string{l.Change.Action}) {
+			p.takesAway = true
+		}
+	case l.Type == "change_summary" && l.Changes != nil && l.Changes.Operation == "plan":
+		p.summed = true
+		if l.Changes.Remove != 0 || l.Changes.Forget != 0 {
+			p.takesAway = true
+		}
+	}
+}
+
+// harmless: by the change list and by the sum, the plan takes nothing away. Then the guard has nothing to decide, and
+// showing the saved plan, which costs another tofu and its key derivation, is spared.
+func (p *planned) harmless() bool { return p.summed && !p.takesAway }
+
 // harmless are the actions that take nothing away. Whatever is not known to be harmless has to be allowed.
 var harmless = []string{"no-op", "create", "read", "update"}
 

@@ -50,6 +50,7 @@ type line struct {
 		Add       int    `json:"add"`
 		Change    int    `json:"change"`
 		Remove    int    `json:"remove"`
+		Forget    int    `json:"forget"`
 		Operation string `json:"operation"`
 	} `json:"changes"`
 	Diagnostic *diagnostic `json:"diagnostic"`

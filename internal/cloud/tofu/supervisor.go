@@ -188,7 +188,8 @@ func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, 
 	if stage.Destroy {
 		args = append(args, "-destroy")
 	}
-	code, err := s.tofu(ctx, s.followed, args...)
+	var announced planned
+	code, err := s.tofu(ctx, func(l line) { s.followed(l); announced.follow(l) }, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -197,12 +198,14 @@ func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, 
 	}
 
 	s.enter(PhaseChecking, stage.Name)
-	shown, err := s.capture(ctx, "show", "-json", plan)
-	if err != nil {
-		return nil, err
-	}
-	if blocked, err := s.req.Guard.Check(shown); err != nil || len(blocked) > 0 {
-		return blocked, err
+	if !announced.harmless() {
+		shown, err := s.capture(ctx, "show", "-json", plan)
+		if err != nil {
+			return nil, err
+		}
+		if blocked, err := s.req.Guard.Check(shown); err != nil || len(blocked) > 0 {
+			return blocked, err
+		}
 	}
 
 	s.enter(PhaseApplying, stage.Name)
