@@ -71,12 +71,11 @@ func New(t testing.TB) *Server {
 	s.cond = sync.NewCond(&s.mu)
 	s.http = httptest.NewServer(s.handler())
 	s.URL = s.http.URL
-	t.Cleanup(s.Stop)
+	t.Cleanup(s.stop)
 	return s
 }
 
-// Stop ends the server, where the test is not to end it.
-func (s *Server) Stop() {
+func (s *Server) stop() {
 	s.mu.Lock()
 	s.closed = true
 	s.cond.Broadcast()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,9 @@ func Attach(root *cobra.Command, o Options) {
 		root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), err} })
+	// The client's flags are of no use to commands that speak to no server.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasAvailableInheritedFlags}}",
+		`{{if and .HasAvailableInheritedFlags (ne .GroupID "`+GroupServer+`") (ne .GroupID "`+GroupOther+`")}}`, 1))
 	root.AddGroup(
 		&cobra.Group{ID: GroupMain, Title: "Resources:"},
 		&cobra.Group{ID: GroupAccess, Title: "Access:"},

@@ -150,7 +150,7 @@ func (a *app) waitGone(ctx context.Context, c *client.Client, pending []target, 
 		} else {
 			err = a.waitFor(ctx, c, t, func(o *client.Object) (bool, string) { return o == nil, "" })
 		}
-		if err != nil {
+		if err != nil && !client.IsNotFound(err) {
 			return fmt.Errorf("%s is not gone yet, its deletion goes on: %w", t, err)
 		}
 		fmt.Fprintf(a.out, "%s deleted\n", t)

@@ -63,18 +63,33 @@ func (d *demo) run(ctx context.Context) (err error) {
 			err = cleanErr
 		}
 	}()
+	if err := d.startPlane(ctx); err != nil {
+		return d.failed(ctx, err)
+	}
+	// Without its plane no step can go on.
+	alive, die := context.WithCancelCause(ctx)
+	defer die(nil)
+	go func() {
+		<-d.plane.done
+		die(d.plane.died())
+	}()
 	for _, step := range []func(context.Context) error{
-		d.startPlane, d.lookAround, d.create, d.useKubeconfig, d.useTalosconfig, d.showMachines, d.delete, d.nothingLeft,
+		d.lookAround, d.create, d.useKubeconfig, d.useTalosconfig, d.showMachines, d.delete, d.nothingLeft,
 	} {
-		if err := step(ctx); err != nil {
-			if ctx.Err() == nil {
-				d.showLog()
-			}
-			return err
+		if err := step(alive); err != nil {
+			return d.failed(ctx, err)
 		}
 	}
 	d.showTimings()
 	return nil
+}
+
+// failed shows what an operator needs to know, unless it was the operator who ended the demo.
+func (d *demo) failed(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		d.showLog()
+	}
+	return err
 }
 
 // clean ends the sandbox and everything that it started, and removes the folder.
@@ -182,12 +197,11 @@ func (d *demo) await(ctx context.Context, within time.Duration, missing func() (
 		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), context.Canceled) {
-				return context.Cause(ctx)
+			var late *waitTimeout
+			if err := context.Cause(ctx); !errors.As(err, &late) {
+				return err
 			}
 			return fmt.Errorf("%w: %s", context.Cause(ctx), what)
-		case <-d.plane.done:
-			return d.plane.died()
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

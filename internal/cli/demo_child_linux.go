@@ -14,24 +14,34 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
 
-// processesIn finds the processes that have the folder, or something in it, as their working directory.
+// processesIn finds the processes of ours (this program, and tofu) that work in the folder: it is their working
+// directory, or their command line names it.
 func processesIn(folder string) []int {
 	folder, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return nil
 	}
-	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil
 	}
 	var pids []int
-	for _, link := range links {
-		cwd, err := os.Readlink(link)
-		if err != nil || cwd != folder && !strings.HasPrefix(cwd, folder+"/") {
+	for _, p := range processes {
+		pid, err := strconv.Atoi(filepath.Base(p))
+		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
-		if err == nil && pid != os.Getpid() {
+		exe, err := os.Readlink(filepath.Join(p, "exe"))
+		if err != nil || exe != self && filepath.Base(exe) != "tofu" {
+			continue
+		}
+		cwd, _ := os.Readlink(filepath.Join(p, "cwd"))
+		line, _ := os.ReadFile(filepath.Join(p, "cmdline"))
+		if cwd == folder || strings.HasPrefix(cwd, folder+"/") || strings.Contains(string(line), folder+"/") {
 			pids = append(pids, pid)
 		}
 	}

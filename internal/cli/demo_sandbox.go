@@ -46,7 +46,11 @@ func startSandbox(ctx context.Context, folder string, machines int, getenv func(
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), self, "dev",
 		"--data", filepath.Join(folder, "data"), "--listen", "127.0.0.1:0", "--machines", fmt.Sprint(machines))
 	s.cmd.Stderr = log
-	s.cmd.Env = sandboxEnv(getenv)
+	temporary := filepath.Join(folder, "tmp")
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		return nil, err
+	}
+	s.cmd.Env = append(sandboxEnv(getenv), "TMPDIR="+temporary)
 	s.cmd.SysProcAttr = childAttributes()
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
