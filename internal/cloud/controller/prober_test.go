@@ -117,13 +117,13 @@ func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
 	var before int64
 	eventually(t, func() string {
 		before = r.revision()
-		time.Sleep(time.Second)
+		r.rounds(20)
 		if r.revision() == before {
 			return ""
 		}
 		return "the store still changes"
 	})
-	time.Sleep(2 * time.Second)
+	r.rounds(50)
 	if after := r.revision(); after != before {
 		t.Errorf("the store went from revision %d to %d", before, after)
 	}
@@ -223,7 +223,15 @@ func TestAForgottenMachineLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestManyMachinesTakeBoundedGoroutines(t *testing.T) {
+// inUse is how much memory heap and stacks take, in bytes.
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+func TestManyMachinesTakeBoundedGoroutinesAndMemory(t *testing.T) {
 	const n = 100
 	r := newRig(t)
 	// A hundred handshakes at once take a small machine a while.
@@ -237,16 +245,16 @@ func TestManyMachinesTakeBoundedGoroutines(t *testing.T) {
 			return ""
 		})
 	}
-	goroutines := runtime.NumGoroutine()
+	goroutines, memory := runtime.NumGoroutine(), inUse()
 	r.start()
 	for _, m := range machines {
 		r.untilMachine(m, "seen", func(s cloud.MachineStatus) bool { return s.Maintenance })
 	}
 	// The simulated side of each connection counts as well.
-	took := runtime.NumGoroutine() - goroutines
-	t.Logf("%d machines and their simulation take %d goroutines", n, took)
-	if took > 64+30*n {
-		t.Errorf("that is too many")
+	took, kib := runtime.NumGoroutine()-goroutines, (inUse()-memory)/n/1024
+	t.Logf("%d machines and their simulation take %d goroutines, and %d KiB each", n, took, kib)
+	if took > 64+30*n || kib > 512 {
+		t.Error("that is too many, or too much")
 	}
 	for _, m := range machines[:50] {
 		if err := m.Inject(talosim.Fault{Kind: talosim.NetworkHang}); err != nil {

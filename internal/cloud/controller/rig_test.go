@@ -58,6 +58,23 @@ func (f *fakeSecrets) publish(tenant string, s *talos.Secrets) {
 	f.tenants[tenant] = s
 }
 
+// rounds waits until the secrets were asked for n more times: until as many probes were made.
+func (r *rig) rounds(n int) {
+	r.t.Helper()
+	asked := func() int {
+		r.secrets.mu.Lock()
+		defer r.secrets.mu.Unlock()
+		return r.secrets.asked
+	}
+	until := asked() + n
+	eventually(r.t, func() string {
+		if asked() >= until {
+			return ""
+		}
+		return "the machines are not probed"
+	})
+}
+
 // unreachableAfter of the rig's controllers.
 const unreachableAfter = 300 * time.Millisecond
 
@@ -185,7 +202,10 @@ func eventually(t *testing.T, ok func() string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it did not happen: %s", missing)
 		}
-		time.Sleep(10 * time.Millisecond)
+		select {
+		case <-t.Context().Done():
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
 
@@ -337,6 +357,6 @@ func (r *rig) secured(c *cluster, m *talosim.Machine) *machineapi.Client {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { api.Close() })
+	r.t.Cleanup(api.Close)
 	return api
 }

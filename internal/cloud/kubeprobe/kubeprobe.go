@@ -74,7 +74,7 @@ func get(ctx context.Context, c *http.Client, url string) (int, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	return resp.StatusCode, body, err
 }

@@ -4,7 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,7 +33,7 @@ func target(t *testing.T, s *httptest.Server) Target {
 func server(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	s.StartTLS()
 	t.Cleanup(s.Close)

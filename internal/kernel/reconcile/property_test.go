@@ -57,7 +57,7 @@ func (o *observer) Reconcile(ctx context.Context, key string) (Result, error) {
 		delete(o.running, key)
 		o.mu.Unlock()
 	}()
-	time.Sleep(time.Duration(fault) * 7 * time.Millisecond)
+	pass(time.Duration(fault) * 7 * time.Millisecond)
 	switch fault {
 	case 1:
 		return Result{}, errors.New("failed")
@@ -133,9 +133,9 @@ func history(t *testing.T, steps []step, faults []int, debounce time.Duration) s
 			m, stop = start()
 			synctest.Wait()
 		}
-		time.Sleep(st.After)
+		pass(st.After)
 	}
-	time.Sleep(time.Hour)
+	pass(time.Hour)
 	synctest.Wait()
 	o.mu.Lock()
 	broke := o.broke
@@ -146,7 +146,7 @@ func history(t *testing.T, steps []step, faults []int, debounce time.Duration) s
 	}
 	o.mu.Unlock()
 	stop()
-	time.Sleep(time.Minute)
+	pass(time.Minute)
 	if s.open != 0 {
 		broke = fmt.Sprintf("%d watches were left open", s.open)
 	}

@@ -17,6 +17,9 @@ import (
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
+// pass lets time pass in a synctest bubble, where it is not real.
+func pass(d time.Duration) { <-time.After(d) }
+
 // recorder notes when which key was run, and answers as its script says.
 type recorder struct {
 	mu     sync.Mutex
@@ -67,7 +70,7 @@ func running(t *testing.T, s Store, c Controller) *Manager {
 			t.Errorf("Run: %v", err)
 		}
 		// The queue's own goroutines end on their next tick.
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 	})
 	synctest.Wait()
 	return m
@@ -110,10 +113,10 @@ func TestErrorsBackOffAndSuccessStartsAfresh(t *testing.T) {
 			}
 		})
 		running(t, s, Controller{Name: "c", Sources: things(), Reconciler: r, BackoffMax: 3 * time.Second})
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		expectRuns(t, r, "a@0s a@1s a@3s a@6s a@9s")
 		s.set("a", nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		expectRuns(t, r, "a@1m0s a@1m1s")
 	})
 }
@@ -133,7 +136,7 @@ func TestResultAfterAndRetryAfterRunAgainThen(t *testing.T) {
 		s := newFakeStore()
 		s.set("a", nil)
 		running(t, s, Controller{Name: "c", Sources: things(), Reconciler: r})
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		expectRuns(t, r, "a@0s a@7s a@10s")
 	})
 }
@@ -144,7 +147,7 @@ func TestTerminalErrorsWaitForAChange(t *testing.T) {
 		s := newFakeStore()
 		s.set("a", nil)
 		running(t, s, Controller{Name: "c", Sources: things(), Reconciler: r})
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		expectRuns(t, r, "a@0s")
 		s.set("a", nil)
 		expectRuns(t, r, "a@1h0m0s")
@@ -163,7 +166,7 @@ func TestAPanicIsContainedAndRetried(t *testing.T) {
 		s.set("bad", nil)
 		running(t, s, Controller{Name: "c", Sources: things(), Reconciler: r})
 		s.set("good", nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		expectRuns(t, r, "bad@0s good@0s bad@1s")
 	})
 }
@@ -174,20 +177,20 @@ func TestDebounceWaitsForQuietButNotForEver(t *testing.T) {
 		s := newFakeStore()
 		m := running(t, s, Controller{Name: "c", Sources: things(), Reconciler: r, Debounce: 2 * time.Second, MaxDebounce: 5500 * time.Millisecond})
 		s.set("a", nil)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		s.set("a", nil)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		expectRuns(t, r, "a@3s")
 		for range 14 { // one a second: never quiet
 			s.set("a", nil)
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		expectRuns(t, r, "a@16.5s a@22.5s a@26s")
 		s.set("a", nil)
 		synctest.Wait()
 		m.Wake("c", "a")
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		expectRuns(t, r, "a@35s")
 	})
 }
@@ -196,17 +199,17 @@ func TestWakeRunsAtOnceAndOnceMoreWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder(func(_ string, n int) (Result, error) {
 			if n == 1 {
-				time.Sleep(5 * time.Second)
+				pass(5 * time.Second)
 			}
 			return Result{}, nil
 		})
 		m := running(t, newFakeStore(), Controller{Name: "c", Reconciler: r, Workers: 4})
 		m.Wake("c", "a")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		m.Wake("c", "a")
 		m.Wake("c", "a")
 		m.Wake("nobody", "a")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		expectRuns(t, r, "a@0s a@5s")
 	})
 }
@@ -224,7 +227,7 @@ func TestResyncRunsEachKnownKeyOncePerInterval(t *testing.T) {
 		synctest.Wait()
 		r.take()
 		// Ticks at 5, 10, … 30 min; each key follows within its tick's interval.
-		time.Sleep(30*time.Minute - time.Second)
+		pass(30*time.Minute - time.Second)
 		synctest.Wait()
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -275,7 +278,7 @@ func TestDeletionsHiddenByCompactionStillWake(t *testing.T) {
 		synctest.Wait()
 		s.delete("a")
 		s.compact()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		expectRuns(t, r, "a@100ms")
 	})
 }
@@ -297,7 +300,7 @@ func TestAClosedStoreEndsRunWithItsError(t *testing.T) {
 		if s.open != 0 {
 			t.Errorf("%d watches are still open", s.open)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 	})
 }
 
@@ -315,7 +318,7 @@ func TestRunWaitsForRunningReconcilers(t *testing.T) {
 			started++
 			mu.Unlock()
 			<-ctx.Done()
-			time.Sleep(time.Second)
+			pass(time.Second)
 			mu.Lock()
 			ended++
 			mu.Unlock()
@@ -335,7 +338,7 @@ func TestRunWaitsForRunningReconcilers(t *testing.T) {
 		if started != 2 || ended != 2 {
 			t.Errorf("started %d, ended %d; want 2 and 2: queued keys must not start after the end", started, ended)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 	})
 }
 
@@ -347,7 +350,7 @@ func TestTimeoutEndsARun(t *testing.T) {
 			got = ctx.Err()
 			return Result{}, nil
 		})}).Wake("c", "a")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		synctest.Wait()
 		if !errors.Is(got, context.DeadlineExceeded) {
 			t.Errorf("got %v, want a deadline", got)

@@ -46,7 +46,7 @@ func (f *follower) run(ctx context.Context) error {
 		}
 		revision = next
 		switch {
-		case ctx.Err() != nil:
+		case ended(ctx):
 			return nil
 		case errors.Is(err, store.ErrClosed):
 			return err
@@ -64,6 +64,8 @@ func (f *follower) run(ctx context.Context) error {
 		pause = min(2*pause, rewatchMax)
 	}
 }
+
+func ended(ctx context.Context) bool { return ctx.Err() != nil }
 
 // follow watches from the revision (0: a snapshot) until an error, and answers the revision it got to.
 func (f *follower) follow(ctx context.Context, revision int64) (int64, error) {

@@ -105,5 +105,8 @@ func (c *Client) Address() string { return c.address }
 // Secured tells whether both sides are verified (DialSecured).
 func (c *Client) Secured() bool { return c.secured }
 
-// Close ends all calls and the connection.
-func (c *Client) Close() error { return c.conn.Close() }
+// Close ends all calls and the connection. Closing again does nothing.
+func (c *Client) Close() {
+	// The only error is that it is closed already.
+	_ = c.conn.Close()
+}

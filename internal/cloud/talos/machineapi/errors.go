@@ -52,11 +52,11 @@ func (c *Client) classify(ctx context.Context, doing string, err error) error {
 		return context.Cause(ctx)
 	}
 	e := &Error{Address: c.address, Doing: doing, Err: err}
-	e.Reason, e.Message = c.explain(err)
+	e.Message, e.Reason = c.explain(err)
 	return e
 }
 
-func (c *Client) explain(err error) (reason error, message string) {
+func (c *Client) explain(err error) (message string, reason error) {
 	code := client.StatusCode(err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		code = codes.DeadlineExceeded
@@ -66,14 +66,14 @@ func (c *Client) explain(err error) (reason error, message string) {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return c.explainBelow(below, code, err)
 	case codes.Unauthenticated, codes.PermissionDenied:
-		return ErrUnauthorized, "it does not grant this: " + text(err)
+		return "it does not grant this: " + text(err), ErrUnauthorized
 	default:
-		return ErrRefused, text(err)
+		return text(err), ErrRefused
 	}
 }
 
 // explainBelow explains a call that did not get through, by what happened to its connection.
-func (c *Client) explainBelow(below error, code codes.Code, err error) (reason error, message string) {
+func (c *Client) explainBelow(below error, code codes.Code, err error) (message string, reason error) {
 	var (
 		unknown  x509.UnknownAuthorityError
 		hostname x509.HostnameError
@@ -81,21 +81,21 @@ func (c *Client) explainBelow(below error, code codes.Code, err error) (reason e
 	)
 	switch {
 	case errors.As(below, &unknown):
-		return ErrUnauthorized, "its certificate is not from this cluster: it is in maintenance mode, or belongs to another cluster"
+		return "its certificate is not from this cluster: it is in maintenance mode, or belongs to another cluster", ErrUnauthorized
 	case errors.As(below, &hostname):
-		return ErrUnauthorized, fmt.Sprintf("its certificate is not valid for this address (%v): add the address to machine.certSANs in a config patch", hostname)
+		return fmt.Sprintf("its certificate is not valid for this address (%v): add the address to machine.certSANs in a config patch", hostname), ErrUnauthorized
 	case errors.As(below, &invalid):
-		return ErrUnauthorized, fmt.Sprintf("its certificate is not valid (%v): check the clocks of the machine and of this server", invalid)
+		return fmt.Sprintf("its certificate is not valid (%v): check the clocks of the machine and of this server", invalid), ErrUnauthorized
 	case below != nil && isAlert(below) && c.secured:
-		return ErrUnauthorized, fmt.Sprintf("it does not accept this cluster's client certificate (%v): it belongs to another cluster", below)
+		return fmt.Sprintf("it does not accept this cluster's client certificate (%v): it belongs to another cluster", below), ErrUnauthorized
 	case below != nil && isAlert(below):
-		return ErrUnauthorized, fmt.Sprintf("it is not in maintenance mode: it demands a client certificate of the cluster that configured it (%v)", below)
+		return fmt.Sprintf("it is not in maintenance mode: it demands a client certificate of the cluster that configured it (%v)", below), ErrUnauthorized
 	case below != nil:
-		return ErrUnreachable, "it cannot be reached: " + below.Error()
+		return "it cannot be reached: " + below.Error(), ErrUnreachable
 	case code == codes.DeadlineExceeded:
-		return ErrUnreachable, "it did not answer in time"
+		return "it did not answer in time", ErrUnreachable
 	default:
-		return ErrUnreachable, "it cannot be reached: " + text(err)
+		return "it cannot be reached: " + text(err), ErrUnreachable
 	}
 }
 

@@ -167,7 +167,7 @@ func (c *Client) readBootID(ctx context.Context, o *Observation) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	text, err := io.ReadAll(io.LimitReader(r, 128))
 	if err != nil {
 		return err
