@@ -203,7 +203,7 @@ func (c *Client) attempt(ctx context.Context, r request, body []byte) ([]byte, e
 	if err != nil {
 		return nil, c.sendError(ctx, err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, c.sendError(ctx, err)

@@ -51,8 +51,8 @@ func (e *Error) Error() string {
 	return text
 }
 
-// ConnectError: the server could not be asked, or its answer did not arrive. A request that changes something may
-// have been carried out all the same.
+// ConnectError tells that the server could not be asked, or that its answer did not arrive. A request that changes
+// something may have been carried out all the same.
 type ConnectError struct {
 	Server string
 	Err    error
@@ -83,7 +83,7 @@ func (e *ConnectError) Certificate() *x509.Certificate {
 	return nil
 }
 
-// FingerprintError: the server showed another certificate than the pinned one.
+// FingerprintError tells that the server showed another certificate than the pinned one.
 type FingerprintError struct{ Want, Got string }
 
 func (e *FingerprintError) Error() string {

@@ -2,11 +2,11 @@ package client
 
 import "time"
 
-// The resources that tell who may call.
-type (
-	User     = Resource[UserSpec, UserStatus]
-	APIToken = Resource[APITokenSpec, APITokenStatus]
-)
+// User is a person or robot with one role.
+type User = Resource[UserSpec, UserStatus]
+
+// APIToken is a long-lived token, with the rights of its user.
+type APIToken = Resource[APITokenSpec, APITokenStatus]
 
 // UserSpec of a user. The server never answers a password or its hash; an update without them keeps the password.
 type UserSpec struct {

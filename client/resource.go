@@ -54,13 +54,17 @@ type Event[R any] struct {
 	Object R      `json:"object"`
 }
 
-// The resources of the Cloud plane.
-type (
-	Tenant    = Resource[cloud.TenantSpec, cloud.TenantStatus]
-	NodeGroup = Resource[cloud.NodeGroupSpec, cloud.NodeGroupStatus]
-	Machine   = Resource[MachineSpec, cloud.MachineStatus]
-	Provider  = Resource[cloud.ProviderSpec, cloud.ProviderStatus]
-)
+// Tenant is a Kubernetes cluster.
+type Tenant = Resource[cloud.TenantSpec, cloud.TenantStatus]
+
+// NodeGroup is a set of machines of one role in a tenant.
+type NodeGroup = Resource[cloud.NodeGroupSpec, cloud.NodeGroupStatus]
+
+// Machine is a physical or virtual machine.
+type Machine = Resource[MachineSpec, cloud.MachineStatus]
+
+// Provider is a compiled-in provider module.
+type Provider = Resource[cloud.ProviderSpec, cloud.ProviderStatus]
 
 // MachineSpec is a machine's spec as served: with Connected, an observation that the API shows here.
 type MachineSpec struct {

@@ -41,7 +41,7 @@ func (c *Client) stream(ctx context.Context, path string, q url.Values, since in
 	if err != nil {
 		return c.sendError(ctx, err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= 300 {
 		data, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 		return decodeError(r, resp, data)

@@ -81,7 +81,7 @@ func (f follower) ends(t *testing.T) error {
 
 func await(t *testing.T, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !met(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !met(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain")
 		}

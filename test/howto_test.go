@@ -80,6 +80,9 @@ func builtTofu() string {
 }
 
 func findKubectl() string {
+	if given := os.Getenv("FREEHOLD_KUBECTL"); given != "" {
+		return given
+	}
 	if path, err := exec.LookPath("kubectl"); err == nil {
 		return path
 	}

@@ -1,5 +1,7 @@
 package main
 
+//go:generate go test . -run TestReferenceIsWhatTheCommandsSay -update
+
 import (
 	"flag"
 	"os"

@@ -73,7 +73,7 @@ func (a *app) apply(ctx context.Context, files []string, dryRun bool) error {
 			continue
 		}
 		created[m.id()] = true
-		fmt.Fprintf(a.out, "%s/%s %s%s\n", m.kind.singular, name, outcome, note)
+		a.printf("%s/%s %s%s\n", m.kind.singular, name, outcome, note)
 	}
 	if failed {
 		return errTold

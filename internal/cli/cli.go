@@ -240,9 +240,15 @@ func (a *app) clientFor(x config.Context) (*client.Client, error) {
 	return client.New(client.Config{
 		Server: x.Server, Token: x.Token, CAFile: x.CertificateAuthority, Fingerprint: x.Fingerprint,
 		UserAgent: "freehold/" + first(a.Version, "dev"), Timeout: a.flags.timeout,
-		Warn: func(text string) { fmt.Fprintln(a.err, "Warning:", text) },
+		Warn: func(text string) { a.notef("Warning: %s\n", text) },
 	})
 }
+
+// printf writes to the output. An output that cannot be written to is nobody's to be told of.
+func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format, args...) }
+
+// notef writes to the error output.
+func (a *app) notef(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format, args...) }
 
 // terminal tells whether w is one, and how wide it is.
 func terminal(w io.Writer) (width int, ok bool) {

@@ -74,7 +74,7 @@ func (a *app) editContexts(change func(*config.Config) error, done, name string)
 	if err := config.Edit(path, change); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, done, name)
+	a.printf(done, name)
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (a *app) listContexts() error {
 		return err
 	}
 	if len(c.Contexts) == 0 {
-		fmt.Fprintln(a.err, "No contexts found.")
+		a.notef("No contexts found.\n")
 		return nil
 	}
 	slices.SortFunc(c.Contexts, func(x, y config.Context) int { return strings.Compare(x.Name, y.Name) })

@@ -48,7 +48,7 @@ func (a *app) createFrom(ctx context.Context, file string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.where, err)
 		}
-		fmt.Fprintf(a.out, "%s/%s created\n", m.kind.singular, o.Metadata.Name)
+		a.printf("%s/%s created\n", m.kind.singular, o.Metadata.Name)
 	}
 	return nil
 }
@@ -183,12 +183,12 @@ func (a *app) createTenant(ctx context.Context, name string, f *tenantFlags) err
 	if _, err := client.Tenants(c).Create(ctx, in); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "tenant/%s created\n", name)
+	a.printf("tenant/%s created\n", name)
 	for _, g := range groups {
 		if _, err := client.NodeGroups(c, name).Create(ctx, g); err != nil {
 			return fmt.Errorf("node group %s was not created, though its tenant was: %w", g.Metadata.Name, err)
 		}
-		fmt.Fprintf(a.out, "node-group/%s created\n", g.Metadata.Name)
+		a.printf("node-group/%s created\n", g.Metadata.Name)
 	}
 	if !f.wait {
 		return nil
@@ -226,7 +226,7 @@ func (a *app) createNodeGroupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "node-group/%s created\n", made.Metadata.Name)
+			a.printf("node-group/%s created\n", made.Metadata.Name)
 			return nil
 		},
 	}
@@ -262,7 +262,7 @@ func (a *app) createMachineCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "machine/%s created\n", made.Metadata.Name)
+			a.printf("machine/%s created\n", made.Metadata.Name)
 			return nil
 		},
 	}

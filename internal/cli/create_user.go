@@ -37,7 +37,7 @@ func (a *app) createUserCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "user/%s created\n", made.Metadata.Name)
+			a.printf("user/%s created\n", made.Metadata.Name)
 			return nil
 		},
 	}
@@ -64,7 +64,7 @@ func (a *app) newPassword(fromStdin bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprint(a.err, "Again. ")
+	a.notef("Again. ")
 	again, err := readPassword(a.err, tty)
 	if err == nil && again != password {
 		err = errors.New("the passwords differ")
@@ -101,7 +101,7 @@ func (a *app) createTokenCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.err, "token/%s created for %s; it is shown this once:\n", args[0], user)
+			a.notef("token/%s created for %s; it is shown this once:\n", args[0], user)
 			_, err = fmt.Fprintln(a.out, made.Token)
 			return err
 		},

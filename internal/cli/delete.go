@@ -110,12 +110,12 @@ func (a *app) delete(ctx context.Context, targets []target, f deleteFlags) error
 			tell(a.err, err)
 			continue
 		case len(gone.Metadata.Finalizers) > 0 && f.wait:
-			fmt.Fprintf(a.out, "%s is being deleted\n", t)
+			a.printf("%s is being deleted\n", t)
 			pending = append(pending, t)
 		case len(gone.Metadata.Finalizers) > 0:
-			fmt.Fprintf(a.out, "%s is being deleted\n", t)
+			a.printf("%s is being deleted\n", t)
 		default:
-			fmt.Fprintf(a.out, "%s deleted\n", t)
+			a.printf("%s deleted\n", t)
 		}
 	}
 	if err := a.waitGone(ctx, c, pending, f.timeout); err != nil {
@@ -141,7 +141,7 @@ func locate(ctx context.Context, c *client.Client, t target) (target, error) {
 }
 
 func (a *app) waitGone(ctx context.Context, c *client.Client, pending []target, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &waitTimeout{timeout})
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &timeoutError{timeout})
 	defer cancel()
 	for _, t := range pending {
 		var err error
@@ -153,7 +153,7 @@ func (a *app) waitGone(ctx context.Context, c *client.Client, pending []target, 
 		if err != nil && !client.IsNotFound(err) {
 			return fmt.Errorf("%s is not gone yet, its deletion goes on: %w", t, err)
 		}
-		fmt.Fprintf(a.out, "%s deleted\n", t)
+		a.printf("%s deleted\n", t)
 	}
 	return nil
 }

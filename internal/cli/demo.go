@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -188,7 +187,7 @@ func (d *demo) awaitUnassigned(ctx context.Context) error {
 
 // await asks again and again until nothing is missing.
 func (d *demo) await(ctx context.Context, within time.Duration, missing func() (string, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, &waitTimeout{within})
+	ctx, cancel := context.WithTimeoutCause(ctx, within, &timeoutError{within})
 	defer cancel()
 	for {
 		what, err := missing()
@@ -197,7 +196,7 @@ func (d *demo) await(ctx context.Context, within time.Duration, missing func() (
 		}
 		select {
 		case <-ctx.Done():
-			var late *waitTimeout
+			var late *timeoutError
 			if err := context.Cause(ctx); !errors.As(err, &late) {
 				return err
 			}
@@ -355,6 +354,6 @@ func (d *demo) showLog() {
 	if len(lines) == 0 {
 		return
 	}
-	fmt.Fprintln(d.app.err, "\nThe plane's log ends so:")
-	_, _ = io.WriteString(d.app.err, "  "+strings.Join(lines, "\n  ")+"\n\n")
+	d.notef("\nThe plane's log ends so:\n")
+	d.notef("  %s\n\n", strings.Join(lines, "\n  "))
 }

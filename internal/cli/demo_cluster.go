@@ -46,7 +46,7 @@ func (k *kube) get(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("ask the cluster: %w", err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	if err != nil {
 		return "", fmt.Errorf("ask the cluster: %w", err)
@@ -122,7 +122,7 @@ func talosVersions(ctx context.Context, data []byte) ([][]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use the talosconfig: %w", err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	var rows [][]string
 	for _, node := range cfg.Contexts[cfg.Context].Nodes {
 		answer, err := c.Version(taloscl.WithNode(ctx, node))

@@ -40,7 +40,7 @@ func startSandbox(ctx context.Context, folder string, machines int, getenv func(
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	s := &sandbox{folder: folder, lines: make(chan string, 16), done: make(chan struct{})}
 	// Not bound to ctx: it is to be stopped in order, not killed.
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), self, "dev",
@@ -147,7 +147,7 @@ func (s *sandbox) stop() error {
 
 // endStragglers kills processes that work in the folder: runs that outlived their plane.
 func endStragglers(folder string) error {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(50 * time.Millisecond) {
 		pids := processesIn(folder)
 		if len(pids) == 0 {
 			return nil

@@ -41,7 +41,7 @@ func (a *app) describe(ctx context.Context, refs []ref, scope scopeFlags) error 
 	}
 	for i, r := range refs {
 		if i > 0 {
-			fmt.Fprintln(a.out)
+			a.printf("\n")
 		}
 		parent, err := scope.owner(r.kind)
 		if err != nil {

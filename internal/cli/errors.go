@@ -21,7 +21,9 @@ func (e *usageError) Error() string { return e.err.Error() }
 
 // tell writes an error the way an operator reads it: what is wrong, each fault of a refused object by its field,
 // and what to do next.
-func tell(w io.Writer, err error) {
+func tell(out io.Writer, err error) {
+	w := new(strings.Builder)
+	defer func() { _, _ = io.WriteString(out, w.String()) }()
 	var usage *usageError
 	var refused *client.Error
 	var connect *client.ConnectError
@@ -37,7 +39,7 @@ func tell(w io.Writer, err error) {
 	}
 }
 
-func tellRefused(w io.Writer, err error, e *client.Error) {
+func tellRefused(w *strings.Builder, err error, e *client.Error) {
 	tellFaults(w, strings.Replace(err.Error(), e.Error(), e.Message, 1), e.Causes)
 	switch {
 	case client.IsUnauthorized(e):
@@ -51,7 +53,7 @@ func tellRefused(w io.Writer, err error, e *client.Error) {
 
 // tellFaults writes a refusal with a line for each of several faults. What the server's message repeats of them is left
 // out of the first line.
-func tellFaults(w io.Writer, text string, causes []client.Cause) {
+func tellFaults(w *strings.Builder, text string, causes []client.Cause) {
 	if len(causes) == 1 && strings.Contains(text, causes[0].Message) && strings.Contains(text, causes[0].Field) {
 		causes = nil
 	}
@@ -73,7 +75,7 @@ func tellFaults(w io.Writer, text string, causes []client.Cause) {
 	}
 }
 
-func tellConnect(w io.Writer, err error, e *client.ConnectError) {
+func tellConnect(w *strings.Builder, err error, e *client.ConnectError) {
 	switch cert := e.Certificate(); {
 	case e.Refused():
 		fmt.Fprintf(w, "error: no server answers at %s: connection refused\n", e.Server)

@@ -19,7 +19,7 @@ const (
 
 // waitForTenant follows a tenant within a time.
 func (a *app) waitForTenant(ctx context.Context, c *client.Client, name, goal string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &waitTimeout{timeout})
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &timeoutError{timeout})
 	defer cancel()
 	return a.followTenant(ctx, c, name, goal)
 }
@@ -28,7 +28,7 @@ func (a *app) waitForTenant(ctx context.Context, c *client.Client, name, goal st
 func (a *app) followTenant(ctx context.Context, c *client.Client, name, goal string) error {
 	p := newProgress(name, a.Now())
 	err := (&follower{c: c, p: p, out: newLive(a.err, a.Getenv), now: a.Now}).run(ctx, goal)
-	var late *waitTimeout
+	var late *timeoutError
 	if errors.As(err, &late) && p.tenant != nil {
 		return fmt.Errorf("%w: %s", err, p.why())
 	}

@@ -108,7 +108,7 @@ func (a *app) get(ctx context.Context, refs []ref, scope scopeFlags, out outputF
 			return err
 		}
 		if len(items) == 0 && p.tabular() {
-			fmt.Fprintf(a.err, "No %s found%s.\n", r.plural, in(scope.parent(r.kind)))
+			a.notef("No %s found%s.\n", r.plural, in(scope.parent(r.kind)))
 			continue
 		}
 		if err := p.list(r.kind, items, revision, false); err != nil {
@@ -246,7 +246,7 @@ func (a *app) reconnecting() func(error) {
 	return func(err error) {
 		if text := err.Error(); text != told {
 			told = text
-			fmt.Fprintf(a.err, "Warning: %v; trying again\n", err)
+			a.notef("Warning: %v; trying again\n", err)
 		}
 	}
 }

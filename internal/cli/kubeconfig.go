@@ -50,7 +50,7 @@ and makes it the current context; other clusters, users and contexts there stay 
 			if err := mergeKubeconfig(path, data, name, overwrite); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.err, "Merged into %s; the current context is %q.\n", path, name)
+			a.notef("Merged into %s; the current context is %q.\n", path, name)
 			return nil
 		},
 	}
@@ -98,7 +98,7 @@ func (a *app) writeArtifact(path string, data []byte) error {
 	if err := config.WriteSecret(path, data); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "Wrote %s.\n", path)
+	a.notef("Wrote %s.\n", path)
 	return nil
 }
 
@@ -200,7 +200,7 @@ func lockKubeconfig(path string) (unlock func(), err error) {
 		return nil, fmt.Errorf("make the folder of the kubeconfig: %w", err)
 	}
 	lock := path + ".lock"
-	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Second); ; <-time.After(20 * time.Millisecond) {
 		f, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL, 0)
 		if err == nil {
 			_ = f.Close()

@@ -89,7 +89,7 @@ func (a *app) credentials(username *string, fromStdin bool) (string, error) {
 		if fromStdin || !interactive {
 			return "", errors.New("name the user with --username")
 		}
-		fmt.Fprint(a.err, "Username: ")
+		a.notef("Username: ")
 		line, err := lines.ReadString('\n')
 		if *username = strings.TrimSpace(line); err != nil || *username == "" {
 			return "", errors.New("no user name given")
@@ -110,19 +110,19 @@ func (a *app) credentials(username *string, fromStdin bool) (string, error) {
 
 // readPassword asks without echo. An interrupt meanwhile gives the terminal its echo back.
 func readPassword(w io.Writer, tty *os.File) (string, error) {
-	fmt.Fprint(w, "Password: ")
+	_, _ = io.WriteString(w, "Password: ")
 	old, err := term.GetState(int(tty.Fd()))
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
 	}
 	stop := onInterrupt(func() {
 		_ = term.Restore(int(tty.Fd()), old)
-		fmt.Fprintln(w)
+		_, _ = io.WriteString(w, "\n")
 		os.Exit(130)
 	})
 	defer stop()
 	data, err := term.ReadPassword(int(tty.Fd()))
-	fmt.Fprintln(w)
+	_, _ = io.WriteString(w, "\n")
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
 	}
@@ -146,7 +146,7 @@ func (a *app) login(ctx context.Context, x config.Context, username, password st
 	if err := config.Save(path, x); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "Logged in to %s as %s until %s (context %q).\n", x.Server, username,
+	a.printf("Logged in to %s as %s until %s (context %q).\n", x.Server, username,
 		session.ExpiresAt.Local().Format(time.DateTime), x.Name)
 	return nil
 }
@@ -191,7 +191,7 @@ func (a *app) logoutCommand() *cobra.Command {
 			if revoked != nil {
 				return fmt.Errorf("the token is forgotten here, but the session is not ended: %w", revoked)
 			}
-			fmt.Fprintf(a.out, "Logged out of %s.\n", x.Server)
+			a.printf("Logged out of %s.\n", x.Server)
 			return nil
 		},
 	}

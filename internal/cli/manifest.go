@@ -140,7 +140,7 @@ func (a *app) readFile(path string) ([]manifest, error) {
 		if err != nil {
 			return nil, fileError(err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		in, name = f, path
 	}
 	next := documents(bufio.NewReader(io.LimitReader(in, maxManifest)))

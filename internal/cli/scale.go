@@ -51,10 +51,10 @@ func (a *app) scaleCommand() *cobra.Command {
 				return err
 			}
 			if before == n {
-				fmt.Fprintf(a.out, "%s unchanged: its count is %d\n", refs[0], n)
+				a.printf("%s unchanged: its count is %d\n", refs[0], n)
 				return nil
 			}
-			fmt.Fprintf(a.out, "%s scaled from %d to %d\n", refs[0], before, n)
+			a.printf("%s scaled from %d to %d\n", refs[0], before, n)
 			return nil
 		},
 	}

@@ -14,10 +14,10 @@ import (
 	"freehold.dev/freehold/internal/cloud"
 )
 
-// waitTimeout is the cause of giving up a wait.
-type waitTimeout struct{ after time.Duration }
+// timeoutError is the cause of giving up a wait.
+type timeoutError struct{ after time.Duration }
 
-func (e *waitTimeout) Error() string { return fmt.Sprintf("gave up after %s", e.after) }
+func (e *timeoutError) Error() string { return fmt.Sprintf("gave up after %s", e.after) }
 
 func (a *app) waitCommand() *cobra.Command {
 	var scope scopeFlags
@@ -78,7 +78,7 @@ func (a *app) wait(ctx context.Context, targets []target, what string, timeout t
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &waitTimeout{timeout})
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &timeoutError{timeout})
 	defer cancel()
 	for _, t := range targets {
 		if t.Kind == client.KindTenant && (what == activeTenant || what == readyTenant || what == goneTenant) {
@@ -93,9 +93,9 @@ func (a *app) wait(ctx context.Context, targets []target, what string, timeout t
 			return fmt.Errorf("wait for %s: %w", t, err)
 		}
 		if what == "delete" {
-			fmt.Fprintf(a.out, "%s deleted\n", t)
+			a.printf("%s deleted\n", t)
 		} else {
-			fmt.Fprintf(a.out, "%s condition met\n", t)
+			a.printf("%s condition met\n", t)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (a *app) waitFor(ctx context.Context, c *client.Client, t target, met func(
 	why := ""
 	for e, err := range client.Objects(c, t.Kind, t.parent).Watch(ctx, client.WatchOptions{Name: t.name, OnRetry: a.reconnecting()}) {
 		if err != nil {
-			var late *waitTimeout
+			var late *timeoutError
 			if errors.As(err, &late) && why != "" {
 				return fmt.Errorf("%w: %s", err, why)
 			}

@@ -32,7 +32,7 @@ func (s *screen) String() string {
 
 func await(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !met(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !met(); <-time.After(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}

@@ -104,7 +104,7 @@ func Edit(path string, change func(*Config) error) error {
 	if err != nil {
 		return fmt.Errorf("lock the client's configuration: %w", err)
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock the client's configuration: %w", err)
 	}
@@ -141,7 +141,7 @@ func WriteSecret(path string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.Write(data) // CreateTemp's mode is 0600
 	if err == nil {
 		err = f.Sync()
