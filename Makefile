@@ -44,7 +44,7 @@ check: lint drift vuln
 lint:
 	@test -z "$$(gofmt -l client cmd internal test bench api)" || { echo 'gofmt these:'; gofmt -l client cmd internal test bench api; exit 1; }
 	@go vet ./...
-	@$$(tools/need.sh golangci-lint) run
+	@$$(tools/need.sh golangci-lint) run --allow-parallel-runners
 
 # Needs the vulnerability database; without it there is nothing to say.
 vuln:
