@@ -241,11 +241,14 @@ func (m *Machine) view() (view, bool) {
 // changed wakes who waits for this machine, or for anything in its cluster.
 func (m *Machine) changed() {
 	m.mu.Lock()
-	s := m.session
+	var c *cluster
+	if m.session != nil {
+		c = m.session.cluster
+	}
 	m.mu.Unlock()
 	m.notify.broadcast()
-	if s != nil && s.cluster != nil {
-		s.cluster.notify.broadcast()
+	if c != nil {
+		c.notify.broadcast()
 	}
 }
 

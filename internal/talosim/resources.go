@@ -1,6 +1,7 @@
 package talosim
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
@@ -127,13 +128,7 @@ func (s *session) putTime() {
 func (s *session) putConfig() {
 	cfg, _ := s.config()
 	s.put(configres.NewMachineConfigWithID(cfg, configres.ActiveID))
-	var persistent config.Provider = cfg
-	if data := s.m.Config(); data != nil {
-		if p, err := configloader.NewFromBytes(data); err == nil {
-			persistent = p
-		}
-	}
-	s.put(configres.NewMachineConfigWithID(persistent, configres.PersistentID))
+	s.put(configres.NewMachineConfigWithID(s.persistentConfig(cfg), configres.PersistentID))
 	mt := configres.NewMachineType()
 	mt.SetMachineType(cfg.Machine().Type())
 	s.put(mt)
@@ -148,6 +143,19 @@ func (s *session) putConfig() {
 	info := clusterres.NewInfo()
 	info.TypedSpec().ClusterID, info.TypedSpec().ClusterName = cfg.Cluster().ID(), cfg.Cluster().Name()
 	s.put(info)
+}
+
+// persistentConfig is the one on the disk, which is the active one unless something is staged or tried.
+func (s *session) persistentConfig(active config.Provider) config.Provider {
+	data := s.m.Config()
+	if same, err := active.Bytes(); data == nil || (err == nil && bytes.Equal(same, data)) {
+		return active
+	}
+	p, err := configloader.NewFromBytes(data)
+	if err != nil {
+		return active
+	}
+	return p
 }
 
 func (s *session) putEtcdMember(id uint64) {
