@@ -18,15 +18,15 @@ import (
 )
 
 var (
-	// ErrRunning: a run of this tenant is alive, or has ended and was not settled yet.
+	// ErrRunning means that a run of this tenant is alive, or has ended and was not settled yet.
 	ErrRunning = errors.New("a run of this tenant is going on")
-	// ErrSaturated: as many runs as may be are going on. The tenant is woken when there is room.
+	// ErrSaturated means that as many runs as may be are going on. The tenant is woken when there is room.
 	ErrSaturated = errors.New("too many runs are going on")
-	// ErrNoSecrets: no apply has made this tenant's secrets yet. It wraps store.ErrNotFound.
+	// ErrNoSecrets means that no apply has made this tenant's secrets yet. It wraps store.ErrNotFound.
 	ErrNoSecrets = fmt.Errorf("the tenant has no secrets yet, its first apply makes them: %w", store.ErrNotFound)
-	// ErrRootSecret: the root secret is not the one that wrapped what is in the store.
+	// ErrRootSecret means that the root secret is not the one that wrapped what is in the store.
 	ErrRootSecret = errors.New("the root secret does not fit the database")
-	// ErrStateConflict: a state is older than the stored one, or of another lineage.
+	// ErrStateConflict means that a state is older than the stored one, or of another lineage.
 	ErrStateConflict = errors.New("the state is not a successor of the stored one")
 )
 

@@ -84,7 +84,7 @@ func makeRoot(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
+	defer dir.Close() //nolint:errcheck // it was only read
 	return raw, dir.Sync()
 }
 

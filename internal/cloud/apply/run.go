@@ -92,7 +92,7 @@ func (s *Service) begin(ctx context.Context, spec Spec) (*Run, error) {
 		return nil, err
 	}
 	s.Logger.InfoContext(ctx, "apply starts", "tenant", spec.Tenant, "run", run.ID, "trigger", spec.Trigger)
-	if err := folder.Start(s.Self, req); err != nil {
+	if err := folder.Start(ctx, s.Self, req); err != nil {
 		err = fmt.Errorf("start run %s of tenant %q: %w", run.ID, spec.Tenant, err)
 		return nil, errors.Join(err, s.settle(context.WithoutCancel(ctx), spec.UID))
 	}

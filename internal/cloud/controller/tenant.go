@@ -40,7 +40,8 @@ type TenantConfig struct {
 	Debounce, MaxDebounce time.Duration
 	// Resync of every tenant. Default 5 min.
 	Resync time.Duration
-	// MachineTimeout is how long one operation on a machine may take inside an apply. Default 5 min.
+	// MachineTimeout is how long one operation on a machine may take inside an apply. Default 10 min: a machine
+	// fetches its installer and boots twice.
 	MachineTimeout time.Duration
 	// TeardownTimeout is how long a machine may take to be reset. Default 3 min.
 	TeardownTimeout time.Duration
@@ -60,7 +61,7 @@ func NewTenant(cfg TenantConfig) *Tenant {
 	def(&cfg.Debounce, 2*time.Second)
 	def(&cfg.MaxDebounce, max(10*time.Second, cfg.Debounce))
 	def(&cfg.Resync, 5*time.Minute)
-	def(&cfg.MachineTimeout, 5*time.Minute)
+	def(&cfg.MachineTimeout, 10*time.Minute)
 	def(&cfg.TeardownTimeout, 3*time.Minute)
 	def(&cfg.Workers, 16)
 	if cfg.Logger == nil {
@@ -120,10 +121,12 @@ func (c *Tenant) Reconcile(ctx context.Context, name string) (reconcile.Result, 
 	if err := c.release(ctx, w); err != nil {
 		return reconcile.Result{}, err
 	}
-	// What is missing is found, and what is too much is put on the list, in one transaction.
-	w, short, err := c.arrange(ctx, name)
-	if err != nil {
-		return reconcile.Result{}, err
+	var short []shortage
+	if !c.arranged(w) {
+		// What is missing is found, and what is too much is put on the list, in one transaction.
+		if w, short, err = c.arrange(ctx, name); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
 	waits, err := c.prepareRemovals(ctx, w)
 	if err != nil {

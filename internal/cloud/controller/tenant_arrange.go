@@ -73,6 +73,25 @@ func (c *Tenant) arrange(ctx context.Context, name string) (w *world, short []sh
 	return w, short, err
 }
 
+// arranged tells whether arrange has nothing to do, so that the common case costs no transaction.
+func (c *Tenant) arranged(w *world) bool {
+	claims := c.claims(w)
+	if len(w.removals(claims, time.Time{})) > 0 {
+		return false
+	}
+	for _, g := range w.groups {
+		_, name := cloud.SplitName(g.Name)
+		if !g.Deleting() && len(w.freeSlots(name, g.Spec.Count, len(claims[name].Addresses))) > 0 {
+			return false
+		}
+	}
+	missing := slices.ContainsFunc(w.tenant.Status.Conditions, func(c cloud.Condition) bool {
+		return c.Type == cloud.ConditionMachinesMissing && c.Status == cloud.ConditionTrue
+	})
+	chosen := w.record.Bootstrap != "" || w.record.Bootstrapped || w.bootstrapMachine() == nil
+	return chosen && !missing && w.tenant.Status.ControlPlaneEndpoint == cmp.Or(w.tenant.Spec.ControlPlaneEndpoint, w.record.Endpoint)
+}
+
 // listRemovals puts the machines to remove on the durable list and shows them as such.
 func (c *Tenant) listRemovals(tx store.Tx, w *world) error {
 	for _, r := range w.removals(c.claims(w), c.cfg.Now()) {

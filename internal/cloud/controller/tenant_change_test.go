@@ -172,7 +172,7 @@ func TestTenTenantsConverge(t *testing.T) {
 			r.dump()
 			t.Fatalf("%d of 10 tenants are active", done)
 		}
-		time.Sleep(50 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 	}
 	if overlap < 2 {
 		t.Error("applies of different tenants did not overlap")

@@ -266,7 +266,7 @@ func (r *region) until(what string, ok func() bool) {
 			r.dump()
 			r.Fatalf("not in time: %s", what)
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 	}
 }
 

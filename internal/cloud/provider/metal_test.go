@@ -27,7 +27,7 @@ func TestMetalNamesEveryFaultWithItsField(t *testing.T) {
 		"bad ones":            {`{"addresses":["10.0.0.1:x","no host"]}`, 2, []string{"c.addresses[0]", "c.addresses[1]"}},
 		"selector has no use": {`{"address":"10.0.0.1","selector":"a=b"}`, 1, []string{"c.selector"}},
 		"broken selector":     {`{"selector":"a in"}`, 1, []string{"c.selector"}},
-		"unknown field":       {`{"adress":"10.0.0.1"}`, 1, []string{"c.adress"}},
+		"unknown field":       {`{"gateway":"10.0.0.1"}`, 1, []string{"c.gateway"}},
 		"wrong type":          {`{"address":7}`, 1, []string{"c.address"}},
 		"not an object":       {`[]`, 1, []string{"c"}},
 	} {

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -154,7 +153,7 @@ func (w *workbench) self() []string {
 
 func (w *workbench) start(req Request) {
 	w.Helper()
-	if err := w.folder.Start(w.self(), req); err != nil {
+	if err := w.folder.Start(w.Context(), w.self(), req); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -230,16 +229,6 @@ func (w *workbench) inState() map[string]bool {
 	return keys
 }
 
-// made counts how often each thing was made.
-func (w *workbench) made() map[string]int {
-	raw, _ := os.ReadFile(filepath.Join(w.world, "log"))
-	n := map[string]int{}
-	for l := range strings.Lines(string(raw)) {
-		n[strings.TrimSpace(strings.TrimPrefix(l, "make "))]++
-	}
-	return n
-}
-
 func (w *workbench) until(what string, ok func() bool) {
 	w.Helper()
 	deadline := time.Now().Add(60 * time.Second)
@@ -247,7 +236,7 @@ func (w *workbench) until(what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			w.Fatalf("not within a minute: %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 	}
 }
 

@@ -51,7 +51,7 @@ func (s *supervisor) tofu(ctx context.Context, each func(line), args ...string) 
 		if first == nil {
 			first = s.failure("", fmt.Sprintf("tofu %s failed", args[0]), plain(lines.String())+" "+plain(err.Error()))
 		}
-		return code, first
+		return code, failedError{first}
 	}
 	return code, nil
 }
@@ -64,7 +64,7 @@ func (s *supervisor) capture(ctx context.Context, args ...string) ([]byte, error
 		return err
 	})
 	if err != nil {
-		return nil, s.failure("", fmt.Sprintf("tofu %s failed", args[0]), plain(err.Error()))
+		return nil, failedError{s.failure("", fmt.Sprintf("tofu %s failed", args[0]), plain(err.Error()))}
 	}
 	return out, nil
 }
@@ -72,7 +72,7 @@ func (s *supervisor) capture(ctx context.Context, args ...string) ([]byte, error
 // command starts tofu with the folder's lock as a descriptor, so that the lock is held until tofu is gone even if
 // this process dies, and in a process group of its own, so that what it started can be killed with it.
 func (s *supervisor) command(ctx context.Context, args []string, read func(io.Reader) error) (code int, err error) {
-	cmd := exec.Command(s.req.Tofu, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.req.Tofu, args...)
 	cmd.Dir = s.folder.work()
 	cmd.ExtraFiles = []*os.File{s.lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

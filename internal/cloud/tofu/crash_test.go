@@ -77,7 +77,7 @@ func (w *workbench) crash(things map[string]map[string]any, away bool, when func
 	when(req)
 	w.kill(supervisor, tofu)
 	if busy, err := w.folder.Busy(); err == nil && busy {
-		if err := w.folder.Start(w.self(), w.request()); err != nil && !errors.Is(err, ErrBusy) {
+		if err := w.folder.Start(w.Context(), w.self(), w.request()); err != nil && !errors.Is(err, ErrBusy) {
 			w.Error(err)
 		}
 	}

@@ -2,6 +2,7 @@ package tofu
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,6 +32,14 @@ func writeFile(path string, data []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// replaceFile replaces a file whole, without waiting for the disk: for what a later run writes anew.
+func replaceFile(path string, data []byte) error {
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
 func writeJSON(path string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -44,8 +53,7 @@ func syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Sync()
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func modTime(e os.DirEntry) time.Time {

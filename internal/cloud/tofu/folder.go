@@ -132,8 +132,7 @@ func (f Folder) RemoveAll() error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	return os.RemoveAll(string(f))
+	return errors.Join(os.RemoveAll(string(f)), l.Close())
 }
 
 func readJSON(path string, v any) error {

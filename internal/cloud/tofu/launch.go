@@ -16,7 +16,7 @@ import (
 
 // Start starts a supervisor for the request. self is the command that calls [RunMain], without its two arguments.
 // ErrBusy: something is alive in the folder. The run goes on when ctx ends or this process dies; use [Folder.Wait].
-func (f Folder) Start(self []string, req Request) error {
+func (f Folder) Start(ctx context.Context, self []string, req Request) error {
 	if err := os.MkdirAll(f.run(req.Run), 0o700); err != nil {
 		return err
 	}
@@ -26,13 +26,13 @@ func (f Folder) Start(self []string, req Request) error {
 			break
 		}
 		// It may be somebody who only looks whether the folder is busy.
-		time.Sleep(waitTick / 5)
+		<-time.After(waitTick / 5)
 		lock, err = f.lock()
 	}
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer lock.Close() //nolint:errcheck // the supervisor has its own
 	raw, err := json.Marshal(req)
 	if err != nil {
 		return err
@@ -41,8 +41,8 @@ func (f Folder) Start(self []string, req Request) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	cmd := exec.Command(self[0], append(slices.Clone(self[1:]), string(f), req.Run)...)
+	defer out.Close() //nolint:errcheck // the supervisor has its own
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), self[0], append(slices.Clone(self[1:]), string(f), req.Run)...)
 	cmd.Dir = string(f)
 	cmd.Stdin = bytes.NewReader(raw)
 	cmd.Stdout, cmd.Stderr = out, out

@@ -40,13 +40,13 @@ func Prepare(ctx context.Context, root string, b Binary) (template string, err e
 		return "", err
 	}
 	// init looks for a state; there is none.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
 	empty := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}
 	go func() { _ = empty.Serve(l) }()
-	defer empty.Close()
+	defer empty.Close() //nolint:errcheck // nothing of it is left to lose
 	cmd := exec.CommandContext(ctx, b.Path, "init", "-input=false", "-no-color")
 	cmd.Dir = template
 	cmd.Env = environment{CLIConfig: filepath.Join(root, "tofurc"), Backend: "http://" + l.Addr().String(), Passphrase: "no state is read here"}.list()
@@ -101,6 +101,9 @@ func (s *supervisor) initialise(ctx context.Context, config []byte) error {
 	if err := json.Unmarshal(config, &n); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
+	if !n.foreign(s.providers) {
+		return s.copyTemplate()
+	}
 	raw, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -111,26 +114,29 @@ func (s *supervisor) initialise(ctx context.Context, config []byte) error {
 	if have, err := os.ReadFile(marker); err == nil && string(have) == want {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(marker), 0o700); err != nil {
+	if _, err := s.tofu(ctx, nil, "init", "-input=false", "-no-color"); err != nil {
 		return err
 	}
-	if n.foreign(s.providers) {
-		if _, err := s.tofu(ctx, nil, "init", "-input=false", "-no-color"); err != nil {
-			return err
-		}
-	} else {
-		backend, err := os.ReadFile(backendFile(s.req.Template))
-		if err != nil {
-			return fmt.Errorf("the template folder is not there: %w", err)
-		}
-		if err := writeFile(backendFile(s.folder.work()), backend); err != nil {
-			return err
-		}
-		if err := os.Remove(filepath.Join(s.folder.work(), ".terraform.lock.hcl")); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
 	return writeFile(marker, []byte(want))
+}
+
+// copyTemplate initialises a folder that needs a backend and no provider: init would write the same.
+func (s *supervisor) copyTemplate() error {
+	want, err := os.ReadFile(backendFile(s.req.Template))
+	if err != nil {
+		return fmt.Errorf("the template folder is not there: %w", err)
+	}
+	file := backendFile(s.folder.work())
+	if have, err := os.ReadFile(file); err == nil && bytes.Equal(have, want) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(s.folder.work(), ".terraform.lock.hcl")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return replaceFile(file, want)
 }
 
 // SourceAddress completes a provider's source address with OpenTofu's default host and namespace.

@@ -41,8 +41,8 @@ type proxy struct {
 	wake    chan struct{}
 }
 
-func newProxy(folder Folder, req *Request) (*proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func newProxy(ctx context.Context, folder Folder, req *Request) (*proxy, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for tofu: %w", err)
 	}
@@ -235,7 +235,7 @@ func (p *proxy) send(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // it was read
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 	switch {
 	case resp.StatusCode/100 == 2:

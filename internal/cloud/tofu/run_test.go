@@ -144,7 +144,7 @@ func TestTwoRunsNeverShareAFolder(t *testing.T) {
 	w := newWorkbench(t)
 	req := w.request(Stage{Config: w.things(map[string]map[string]any{"a-0": {"delay_ms": 120000}})})
 	w.start(req)
-	if err := w.folder.Start(w.self(), w.request()); !errors.Is(err, ErrBusy) {
+	if err := w.folder.Start(w.Context(), w.self(), w.request()); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second run: %v", err)
 	}
 	if err := w.folder.RemoveAll(); !errors.Is(err, ErrBusy) {
@@ -176,8 +176,11 @@ func (w *workbench) scan(secrets []string) {
 			return err
 		}
 		info, err := d.Info()
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil // gone since
+		}
+		if err != nil {
+			return err
 		}
 		if path != w.root && info.Mode().Perm()&0o077 != 0 {
 			w.Errorf("%s has mode %v", path, info.Mode())
@@ -186,8 +189,8 @@ func (w *workbench) scan(secrets []string) {
 			return nil
 		}
 		raw, err := os.ReadFile(path)
-		if err != nil {
-			return nil
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 		for _, s := range secrets {
 			if strings.Contains(string(raw), s) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -88,14 +89,14 @@ func (s *supervisor) main(ctx context.Context, asked <-chan os.Signal) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	defer s.log.Close()
+	defer s.log.Close() //nolint:errcheck // a log line more or less
 	s.enter(PhasePreparing, "")
 
 	// The caller's context ends with the signals that are handled here.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var err error
-	if s.proxy, err = newProxy(s.folder, &s.req); err != nil {
+	if s.proxy, err = newProxy(ctx, s.folder, &s.req); err != nil {
 		return err
 	}
 	defer s.proxy.close()
@@ -132,7 +133,7 @@ func (s *supervisor) open() error {
 		return err
 	}
 	// So that the plane, on its return, can tell the supervisor from tofu.
-	if err := writeJSON(filepath.Join(s.folder.run(s.run), "supervisor.json"), os.Getpid()); err != nil {
+	if err := replaceFile(filepath.Join(s.folder.run(s.run), "supervisor.json"), []byte(strconv.Itoa(os.Getpid()))); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(s.folder.Log(s.run), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -151,11 +152,14 @@ func (s *supervisor) stages(ctx context.Context) Outcome {
 		defer s.mu.Unlock()
 		o := Outcome{Result: Failed, Blocked: blocked}
 		var f *Failure
+		var told failedError
 		switch {
 		case len(blocked) > 0:
 			o.Result = Blocked
 			f = &Failure{Phase: s.progress.Phase, Summary: "The plan would destroy or replace what nobody asked to remove"}
-		case !errors.As(err, &f):
+		case errors.As(err, &told):
+			f = told.Failure
+		default:
 			f = &Failure{Phase: s.progress.Phase, Summary: s.redact.text(err.Error())}
 		}
 		if s.stopped != "" {
@@ -167,14 +171,16 @@ func (s *supervisor) stages(ctx context.Context) Outcome {
 	return Outcome{Result: Succeeded}
 }
 
-// Error makes a Failure usable as an error inside the supervisor.
-func (f *Failure) Error() string { return f.String() }
+// failedError is a Failure as an error.
+type failedError struct{ *Failure }
+
+func (f failedError) Error() string { return f.String() }
 
 // stage plans, checks and applies one configuration. blocked names what the guard refused.
 func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, err error) {
 	s.enter(PhasePreparing, stage.Name)
 	config := filepath.Join(s.folder.work(), "main.tf.json")
-	if err := writeFile(config, stage.Config); err != nil {
+	if err := replaceFile(config, stage.Config); err != nil {
 		return nil, err
 	}
 	if err := s.initialise(ctx, stage.Config); err != nil {
@@ -183,7 +189,7 @@ func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, 
 
 	s.enter(PhasePlanning, stage.Name)
 	plan := filepath.Join(s.folder.work(), "plan")
-	defer os.Remove(plan)
+	defer os.Remove(plan) //nolint:errcheck // the next one replaces it
 	args := []string{"plan", "-json", "-input=false", "-detailed-exitcode", "-lock-timeout=10s", s.parallelism(), "-out=" + plan}
 	if stage.Destroy {
 		args = append(args, "-destroy")
@@ -249,10 +255,7 @@ func (s *supervisor) publish(now bool) {
 	if err != nil {
 		return
 	}
-	path := s.folder.progress(s.run)
-	if os.WriteFile(path+".new", raw, 0o600) == nil {
-		_ = os.Rename(path+".new", path)
-	}
+	_ = replaceFile(s.folder.progress(s.run), raw)
 }
 
 // watchdog asks tofu to stop, at the deadline or when the supervisor itself is asked to.

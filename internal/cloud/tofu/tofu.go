@@ -13,15 +13,15 @@ import (
 )
 
 var (
-	// ErrBusy: another run holds the folder's lock.
+	// ErrBusy means that another run holds the folder's lock.
 	ErrBusy = errors.New("another run is alive")
-	// ErrNoOutcome: the run ended without leaving an outcome; it was killed.
+	// ErrNoOutcome means that the run ended without leaving an outcome; it was killed.
 	ErrNoOutcome = errors.New("the run was killed before it could tell its outcome")
-	// ErrNotEncrypted: a body that should be an encrypted state is not one.
+	// ErrNotEncrypted means that a body that should be an encrypted state is not one.
 	ErrNotEncrypted = errors.New("the state is not encrypted")
-	// ErrNoTofu: no usable OpenTofu program was found.
+	// ErrNoTofu means that no usable OpenTofu program was found.
 	ErrNoTofu = errors.New("no usable OpenTofu")
-	// ErrPassphrase: a state or plan was encrypted with another passphrase.
+	// ErrPassphrase means that a state or plan was encrypted with another passphrase.
 	ErrPassphrase = errors.New("the state was encrypted with another passphrase")
 )
 
