@@ -33,6 +33,7 @@ func follow(t *testing.T, r client.Collection[client.MachineSpec, cloud.MachineS
 	t.Cleanup(cancel)
 	f := follower{make(chan string, 1000), make(chan error, 1)}
 	go func() {
+		defer close(f.events)
 		for e, err := range r.Watch(ctx, o) {
 			if err != nil {
 				f.err <- err
@@ -55,10 +56,11 @@ func (f follower) expect(t *testing.T, want ...string) {
 	deadline := time.After(20 * time.Second)
 	for len(got) < len(want) {
 		select {
-		case e := <-f.events:
+		case e, ok := <-f.events:
+			if !ok {
+				t.Fatalf("the watch ended: %v; after %q", <-f.err, got)
+			}
 			got = append(got, e)
-		case err := <-f.err:
-			t.Fatalf("the watch ended: %v; after %q", err, got)
 		case <-deadline:
 			t.Fatalf("got %q, want %q", got, want)
 		}
