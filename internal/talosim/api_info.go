@@ -270,3 +270,25 @@ func (*machineService) LogsContainers(ctx context.Context, _ *emptypb.Empty) (*m
 	}
 	return &machineapi.LogsContainersResponse{Messages: []*machineapi.LogsContainer{out}}, nil
 }
+
+// NetworkDeviceStats implements the machine API.
+func (*machineService) NetworkDeviceStats(ctx context.Context, _ *emptypb.Empty) (*machineapi.NetworkDeviceStatsResponse, error) {
+	s, err := secure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bytes := uint64(time.Since(s.boot).Seconds() * 2000)
+	device := &machineapi.NetDev{Name: linkName, RxBytes: bytes, TxBytes: bytes, RxPackets: bytes / 500, TxPackets: bytes / 500}
+	return &machineapi.NetworkDeviceStatsResponse{Messages: []*machineapi.NetworkDeviceStats{{Total: device, Devices: []*machineapi.NetDev{device}}}}, nil
+}
+
+// DiskStats implements the machine API.
+func (*machineService) DiskStats(ctx context.Context, _ *emptypb.Empty) (*machineapi.DiskStatsResponse, error) {
+	s, err := secure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done := uint64(time.Since(s.boot).Seconds() * 10)
+	disk := &machineapi.DiskStat{Name: "sda", ReadCompleted: done, WriteCompleted: done, ReadSectors: done * 8, WriteSectors: done * 8}
+	return &machineapi.DiskStatsResponse{Messages: []*machineapi.DiskStats{{Total: disk, Devices: []*machineapi.DiskStat{disk}}}}, nil
+}

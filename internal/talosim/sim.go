@@ -1,10 +1,3 @@
-// Package talosim simulates whole Talos machines at the wire: the maintenance API, the secured machine API with
-// mutual TLS from the applied config's own CA, COSI resources, installation, reboot, reset and upgrade, etcd
-// membership, and on control planes a Kubernetes API with the cluster's own PKI. Many machines live in one process,
-// each on its own loopback address with Talos' real ports.
-//
-// A simulated machine has no kernel and runs no workload. What it promises is that a client of the Talos API cannot
-// tell it from a machine in the sequence of answers it gets, within the limits of docs/explanation.
 package talosim
 
 import (

@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	clusterapi "github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
@@ -187,5 +189,35 @@ func TestFolderBringsMachinesBackAsTheyWere(t *testing.T) {
 	}
 	if _, err := sim.Add(talosim.MachineSpec{Address: addr}); !errors.Is(err, talosim.ErrExists) {
 		t.Errorf("adding it again: %v, want ErrExists", err)
+	}
+}
+
+func TestClusterHealthIsCheckedByTheServer(t *testing.T) {
+	sim := newSim(t, "")
+	machines := addMachines(t, sim, 2)
+	te := form(t, machines, 1)
+	c := te.dial(t, machines[0].Address())
+	check := func(nodes ...string) (string, error) {
+		stream, err := c.ClusterHealthCheck(short(t), 500*time.Millisecond, &clusterapi.ClusterInfo{ControlPlaneNodes: nodes})
+		if err != nil {
+			return "", err
+		}
+		var out strings.Builder
+		for {
+			p, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return out.String(), nil
+			}
+			if err != nil {
+				return out.String(), err
+			}
+			fmt.Fprintln(&out, p.Message)
+		}
+	}
+	if out, err := check(); err != nil || !strings.Contains(out, "waiting for all k8s nodes to report ready: OK") {
+		t.Errorf("health: %v\n%s", err, out)
+	}
+	if _, err := check("127.1.1.1"); client.StatusCode(err) != codes.DeadlineExceeded {
+		t.Errorf("health with a node that is not there: %v", err)
 	}
 }
