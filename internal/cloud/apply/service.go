@@ -127,7 +127,8 @@ func (s *Service) livingRuns(ctx context.Context) map[string]string {
 
 func (s *Service) folder(uid string) tofu.Folder { return tofu.Folder(filepath.Join(s.Folder, uid)) }
 
-// adopt watches every run that was not settled, and removes folders of tenants that are gone.
+// adopt watches every run that is alive, and removes folders of tenants that are gone. Runs that ended while nobody
+// watched are settled when their tenants are looked at.
 func (s *Service) adopt(ctx context.Context) error {
 	known := map[string]bool{}
 	var runs []*Record
@@ -155,6 +156,13 @@ func (s *Service) adopt(ctx context.Context) error {
 		return err
 	}
 	for _, rec := range runs {
+		busy, err := s.folder(rec.UID).Busy()
+		if err != nil {
+			return err
+		}
+		if !busy {
+			continue
+		}
 		s.Logger.InfoContext(ctx, "found a run from before", "tenant", rec.Tenant, "run", rec.Run.ID)
 		s.watch(rec.UID, rec.Tenant, *rec.Run)
 	}

@@ -339,19 +339,25 @@ func (r *region) scan(tenant string) {
 		"Talos CA key": string(bundle.Certs.OS.Key), "Kubernetes CA key": string(bundle.Certs.K8s.Key),
 	}
 	err = filepath.WalkDir(r.folder, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
+		if err != nil || d.IsDir() {
+			return err
+		}
 		info, err := d.Info()
-		if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		if info.Mode().Perm() != 0o600 && info.Mode().IsRegular() {
 			r.Errorf("%s has mode %v", path, info.Mode())
 		}
 		raw, err := os.ReadFile(path)
-		if err != nil {
-			return nil
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
 		for what, needle := range needles {
 			if needle != "" && strings.Contains(string(raw), needle) {
