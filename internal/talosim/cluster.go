@@ -82,6 +82,7 @@ func (c *cluster) views() []view {
 
 // run is the cluster's node lifecycle: it makes Nodes of machines whose kubelet runs, and keeps their conditions.
 func (c *cluster) run(ctx context.Context) {
+	defer c.save()
 	var saved uint64
 	for {
 		changed := c.notify.wait()
