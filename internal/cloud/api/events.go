@@ -135,7 +135,7 @@ func (s *service) registerEvents(a *rest.API) {
 		})
 }
 
-const eventsDescription = "Without watch: the most recent changes, oldest first, as a list. With watch=true: an ADDED event for each object that exists, " +
+const eventsDescription = "Without watch: the most recent changes, oldest first, as a list: at most 500, from the last 1000 revisions. With watch=true: an ADDED event for each object that exists, " +
 	"then every change as it happens, one JSON object a line; with sse=true as Server-Sent Events, whose id is the revision to resume after. " +
 	"With resourceVersion=N: the changes after revision N only; 410 when they are no longer kept. " +
 	"Every 15 seconds without an event an empty line (SSE: a comment) is sent."
@@ -177,14 +177,25 @@ func (s *service) events(ctx context.Context, in *WatchOptions, sc scope) (*rest
 	if err != nil {
 		return nil, err
 	}
+	queries := make([]store.Query, len(sc.parts))
+	for i, p := range sc.parts {
+		queries[i] = p.query
+	}
 	var current int64
+	var changes []store.Batch
 	err = s.Store.View(ctx, func(r store.Reader) error {
 		current = r.Revision()
-		if sc.check == nil || since > 0 && in.Watch {
-			// Who resumes may have missed the end of what was watched, and is to learn it.
+		// Who resumes a watch may have missed the end of what was watched, and is to learn it.
+		if sc.check != nil && (since == 0 || !in.Watch) {
+			if err := sc.check(r); err != nil {
+				return err
+			}
+		}
+		if in.Watch || since > current {
 			return nil
 		}
-		return sc.check(r)
+		changes, err = r.Changes(since, recentRevisions, queries...)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -193,11 +204,7 @@ func (s *service) events(ctx context.Context, in *WatchOptions, sc scope) (*rest
 		return nil, &rest.Problem{Status: http.StatusGone, Message: "the asked resourceVersion lies ahead of this server's: it is from another server or from data that was lost; start again without resourceVersion"}
 	}
 	if !in.Watch {
-		return s.recent(ctx, sc, since, current)
-	}
-	queries := make([]store.Query, len(sc.parts))
-	for i, p := range sc.parts {
-		queries[i] = p.query
+		return recent(sc, changes, current)
 	}
 	w, err := s.Store.Watch(ctx, since, queries...)
 	if err != nil {

@@ -7,8 +7,12 @@ import (
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
-// maxFrames bounds how many encoded events are kept.
-const maxFrames = 512
+const (
+	// maxFrames bounds how many encoded events are kept.
+	maxFrames = 512
+	// maxFrameSize in bytes of those that are kept.
+	maxFrameSize = 64 << 10
+)
 
 // frames keeps the latest encoded events, so that many watchers of one object have it encoded once.
 type frames struct {
@@ -41,8 +45,8 @@ func (f *frames) encode(sc scope, e store.Event) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if frame, err = rest.EncodeEvent(event); err != nil {
-		return nil, err
+	if frame, err = rest.EncodeEvent(event); err != nil || len(frame) > maxFrameSize {
+		return frame, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -146,6 +146,10 @@ type Reader interface {
 	// Blobs lists by name.
 	Blobs(prefix string) ([]BlobInfo, error)
 	Scan(table string, s Scan) ([]Entry, error)
+	// Changes answers what a watcher of the queries would have been told of the revisions after since up to the
+	// view's own, oldest first. It looks at the last revisions only, at as many as last says. since 0: as far as
+	// the log is kept. ErrCompacted as of Watch.
+	Changes(since int64, last int, queries ...Query) ([]Batch, error)
 }
 
 // Tx is a transaction: it reads its own writes, and commits all of them or none, under one new revision. A

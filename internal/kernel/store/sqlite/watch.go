@@ -17,8 +17,8 @@ const scanLimit = 1000
 
 // watcher is a cursor in the log. Its reader calls Next from one goroutine at a time.
 type watcher struct {
-	db      *database
-	queries []store.Query
+	db *database
+	queries
 	// cursor is the revision up to which everything was reported; 0: the snapshot is still to come.
 	cursor int64
 	// woken gets a token when a kind of the queries changed.
@@ -30,14 +30,12 @@ type watcher struct {
 var _ store.Watcher = (*watcher)(nil)
 
 // Watch implements [store.Store].
-func (db *database) Watch(ctx context.Context, since int64, queries ...store.Query) (store.Watcher, error) {
-	if len(queries) == 0 {
+func (db *database) Watch(ctx context.Context, since int64, qs ...store.Query) (store.Watcher, error) {
+	if len(qs) == 0 {
 		return nil, fmt.Errorf("a watch needs at least one query")
 	}
-	for _, q := range queries {
-		if _, err := db.kinds.get(q.Kind); err != nil {
-			return nil, err
-		}
+	if err := db.kinds.know(qs); err != nil {
+		return nil, err
 	}
 	if since != 0 {
 		if err := db.view(ctx, func(r *reader) error { return r.reaches(since) }); err != nil {
@@ -45,7 +43,7 @@ func (db *database) Watch(ctx context.Context, since int64, queries ...store.Que
 		}
 	}
 	w := &watcher{
-		db: db, queries: slices.Clone(queries), cursor: since,
+		db: db, queries: slices.Clone(qs), cursor: since,
 		woken: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	db.feed.subscribe(w)
@@ -170,13 +168,16 @@ func (w *watcher) catchUp(ctx context.Context) (batch store.Batch, err error) {
 	return batch, nil
 }
 
-// events are the changes as the watcher sees them.
-func (w *watcher) events(changes []change) []store.Event {
+// queries are what a watcher looks at.
+type queries []store.Query
+
+// events are the changes as one who looks at them sees them.
+func (qs queries) events(changes []change) []store.Event {
 	var events []store.Event
 	for i := range changes {
 		c := &changes[i]
-		was := c.op != created && w.selects(c.object, c.previousLabels, c.previousTerms)
-		is := c.op != deleted && w.selects(c.object, c.object.Labels, c.indexTerms)
+		was := c.op != created && qs.selects(c.object, c.previousLabels, c.previousTerms)
+		is := c.op != deleted && qs.selects(c.object, c.object.Labels, c.indexTerms)
 		switch {
 		case was && is:
 			events = append(events, store.Event{Type: store.Modified, Object: c.object})
@@ -189,9 +190,9 @@ func (w *watcher) events(changes []change) []store.Event {
 	return events
 }
 
-func (w *watcher) selects(o *store.Object, set map[string]string, terms []term) bool {
-	for i := range w.queries {
-		q := &w.queries[i]
+func (qs queries) selects(o *store.Object, set map[string]string, terms []term) bool {
+	for i := range qs {
+		q := &qs[i]
 		if q.Kind == o.Kind &&
 			(q.Name == "" || q.Name == o.Name) &&
 			(q.Prefix == "" || strings.HasPrefix(o.Name, q.Prefix)) &&
@@ -201,6 +202,39 @@ func (w *watcher) selects(o *store.Object, set map[string]string, terms []term) 
 		}
 	}
 	return false
+}
+
+// Changes implements [store.Reader].
+func (r *reader) Changes(since int64, last int, qs ...store.Query) ([]store.Batch, error) {
+	if r.ended {
+		return nil, errEnded
+	}
+	if err := r.kinds.know(qs); err != nil {
+		return nil, err
+	}
+	if since != 0 {
+		if err := r.reaches(since); err != nil {
+			return nil, err
+		}
+	}
+	var batches []store.Batch
+	err := r.eachCommit(max(since, r.revision-int64(last)), last, func(c *commit) bool {
+		if events := queries(qs).events(c.changes); len(events) > 0 {
+			batches = append(batches, store.Batch{Revision: c.revision, Events: events})
+		}
+		return true
+	})
+	return batches, err
+}
+
+// know tells whether the kinds of the queries are declared.
+func (s kindSet) know(qs []store.Query) error {
+	for _, q := range qs {
+		if _, err := s.get(q.Kind); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reaches tells whether the log holds everything after the revision.

@@ -136,6 +136,39 @@ func testWatches(t *testing.T, b Backend) {
 				t.Error("the events do not tell the old object from the new")
 			}
 		},
+		"AViewTellsWhatAWatcherWasTold": func(t *testing.T, f *fixture) {
+			zone := store.Query{Kind: "machine", Selector: selector(t, "zone=a")}
+			f.create(tenant("a"))
+			since := f.revision()
+			f.create(machine("m", "zone", "a"))
+			f.change("tenant", "a", func(o *store.Object) { o.Status = json.RawMessage(`{}`) })
+			f.change("machine", "m", func(o *store.Object) { o.Labels = map[string]string{"zone": "b"} })
+			f.create(tenant("b"))
+			told := func(since int64, last int, queries ...store.Query) (all []string) {
+				f.view(func(r store.Reader) error {
+					batches, err := r.Changes(since, last, queries...)
+					for _, b := range batches {
+						if b.Initial || b.Revision <= since || b.Revision > r.Revision() {
+							t.Errorf("a batch at %d, initial %v, after %d in a view of %d", b.Revision, b.Initial, since, r.Revision())
+						}
+						all = append(all, seen(b)...)
+					}
+					return err
+				})
+				return all
+			}
+			both := []store.Query{{Kind: "tenant"}, zone}
+			expect(t, told(0, 100, both...), "ADDED a", "ADDED m", "MODIFIED a", "DELETED m", "ADDED b")
+			expect(t, told(since, 100, zone), "ADDED m", "DELETED m")
+			expect(t, told(since, 2, both...), "DELETED m", "ADDED b")
+			expect(t, told(f.revision(), 100, both...))
+			f.view(func(r store.Reader) error {
+				if _, err := r.Changes(r.Revision()+1, 100, zone); !errors.Is(err, store.ErrCompacted) {
+					t.Errorf("after what is still to come: %v, want ErrCompacted", err)
+				}
+				return nil
+			})
+		},
 		"NothingThatStaysOutsideIsReported": func(t *testing.T, f *fixture) {
 			w := f.watch(0, store.Query{Kind: "machine", Selector: selector(t, "zone=a")})
 			f.next(w)
@@ -285,6 +318,17 @@ func testCompaction(t *testing.T, b Backend) {
 					if gone := errors.Is(err, store.ErrCompacted); gone != (i < 14) {
 						t.Errorf("watch after entry %d of 20, 5 kept: %v", i, err)
 					}
+					f.view(func(r store.Reader) error {
+						batches, err := r.Changes(revision, 100, store.Query{Kind: "tenant"})
+						if gone := errors.Is(err, store.ErrCompacted); gone != (i < 14) || !gone && len(batches) != 19-i {
+							t.Errorf("changes after entry %d of 20, 5 kept: %d, %v", i, len(batches), err)
+						}
+						all, err := r.Changes(0, 100, store.Query{Kind: "tenant"})
+						if err == nil && len(all) != 5 {
+							t.Errorf("%d changes are kept, want 5", len(all))
+						}
+						return err
+					})
 				}
 				f.reopen()
 			}
