@@ -28,6 +28,8 @@ type exchange struct {
 	out    *bytes.Buffer
 	// streamed: the handler writes the answer itself.
 	streamed bool
+	// admit tells whether the caller may still do what it was let in for.
+	admit func() error
 }
 
 var _ huma.Context = (*exchange)(nil)

@@ -2,20 +2,49 @@ package rest
 
 import (
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 )
 
+// Handler serves the mux that the API is on. A path with "//", "/./" or "/../" in it, which the mux would redirect to a
+// page for browsers, is one that does not exist.
+func (a *API) Handler() http.Handler {
+	rt := a.unknown("/")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if canonical(r.URL.EscapedPath()) {
+			a.mux.ServeHTTP(w, r)
+			return
+		}
+		a.serve(rt, w, r, a.notFound)
+	})
+}
+
+func canonical(p string) bool {
+	if p != "/" {
+		p = strings.TrimSuffix(p, "/")
+	}
+	return strings.HasPrefix(p, "/") && path.Clean(p) == p
+}
+
+func (a *API) unknown(path string) *route {
+	return a.route(Operation{ID: "unknown", Access: Public, Path: path})
+}
+
+func (a *API) notFound(w *response, r *http.Request) {
+	a.fail(w, r, NotFound("path %q not found", r.URL.Path))
+}
+
 // fallback answers what lies below prefix and is no operation: 404, or 405 with the methods that the path has.
 func (a *API) fallback(prefix string) {
 	prefix = "/" + strings.Trim(prefix, "/")
-	rt := a.route(Operation{ID: "unknown", Access: Public, Path: prefix})
+	rt := a.unknown(prefix)
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		a.serve(rt, w, r, func(w *response, r *http.Request) {
 			allowed := a.allowed(r)
 			switch {
 			case len(allowed) == 0:
-				a.fail(w, r, NotFound("path %q not found", r.URL.Path))
+				a.notFound(w, r)
 			case r.Method == http.MethodOptions:
 				w.Header().Set("Allow", strings.Join(allowed, ", "))
 				w.WriteHeader(http.StatusNoContent)

@@ -172,6 +172,15 @@ func (a *API) admit(r *http.Request, access Access) (context.Context, error) {
 	return ctx, a.config.Authorize(ctx, access)
 }
 
+// readmit tells whether the caller of a request that goes on for long would still be let in.
+func (a *API) readmit(r *http.Request, access Access) error {
+	if access == Public {
+		return nil
+	}
+	_, err := a.admit(r, access)
+	return err
+}
+
 // fail answers a problem in the API's envelope.
 func (a *API) fail(w *response, r *http.Request, err error) {
 	p, fault := a.problemOf(r.Context(), err)

@@ -155,7 +155,7 @@ func (ad adapter) Handle(doc *huma.Operation, handler func(huma.Context)) {
 				a.fail(w, r, err)
 				return
 			}
-			x := &exchange{op: doc, r: r, w: w, body: in.Bytes(), out: out}
+			x := &exchange{op: doc, r: r, w: w, body: in.Bytes(), out: out, admit: func() error { return a.readmit(r, g.op.Access) }}
 			handler(x)
 			if x.streamed {
 				return

@@ -311,3 +311,23 @@ func TestDocumentIsStableAndShowsTheEnvelope(t *testing.T) {
 		}
 	}
 }
+
+func TestUnknownPathsAnswerInTheEnvelope(t *testing.T) {
+	mux := http.NewServeMux()
+	api := New(mux, Config{Logger: slog.New(slog.DiscardHandler), Prefixes: []string{"/"}})
+	Register(api, Operation{Method: "GET", Path: "/api/v1/things", ID: "list-things", Access: Public},
+		func(context.Context, *struct{}) (*struct{ Body string }, error) {
+			return &struct{ Body string }{"all"}, nil
+		})
+	for _, path := range []string{
+		"/none", "/api/v1/things/", "/api//v1/things", "//api/v1/things", "/api/v1/./things", "/api/v1/x/../things", "/api/v1/things//", "/..",
+	} {
+		resp := do(t, api.Handler(), call{method: "GET", path: path})
+		if f := failure(t, resp); f.Code != 404 || f.Reason != ReasonNotFound {
+			t.Errorf("%s: %+v", path, f)
+		}
+	}
+	if resp := do(t, api.Handler(), call{method: "GET", path: "/api/v1/things"}); resp.StatusCode != 200 {
+		t.Errorf("a path that exists: %s", resp.Status)
+	}
+}

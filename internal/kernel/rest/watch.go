@@ -19,6 +19,8 @@ const (
 	DefaultStall = 30 * time.Second
 	// A batch is sent in writes of about this size.
 	streamChunk = 32 << 10
+	// readmitEvery is how long a stream sends without asking whether its caller would still be let in.
+	readmitEvery = time.Second
 )
 
 // Stream is the output of an operation that streams. Make it with [WatchStream] or [TextStream].
@@ -74,7 +76,8 @@ type Watch struct {
 	Stall time.Duration
 }
 
-// WatchStream sends a watch's frames until the client leaves, the source ends or the server drains. A heartbeat (an
+// WatchStream sends a watch's frames until the client leaves, its credential ends, the source ends or the server
+// drains. A heartbeat (an
 // empty line, an SSE comment) goes out when nothing happened for a while; a client that stops reading is cut off.
 // Call it last: whatever can fail, the first look at the source included, belongs before it.
 func WatchStream(w Watch) *Stream {
@@ -86,6 +89,7 @@ func WatchStream(w Watch) *Stream {
 		w.Heartbeat = DefaultHeartbeat
 	}
 	return stream(contentType, w.Stall, w.Close, func(ctx context.Context, out *streamWriter) error {
+		out.readmit = min(out.readmit, w.Heartbeat)
 		for {
 			frames, err := nextOrBeat(ctx, w.Heartbeat, w.Next)
 			switch beat := errors.Is(err, errBeat); {
@@ -148,7 +152,7 @@ func stream(contentType string, stall time.Duration, closeSource func(), run fun
 			m.streams.Inc()
 			defer m.streams.Dec()
 		}
-		out := &streamWriter{w: x.w, rc: http.NewResponseController(x.w), stall: stall}
+		out := &streamWriter{w: x.w, rc: http.NewResponseController(x.w), stall: stall, admit: x.admit, admitted: time.Now(), readmit: readmitEvery}
 		x.w.WriteHeader(http.StatusOK)
 		if out.flush() != nil {
 			return
@@ -165,6 +169,10 @@ type streamWriter struct {
 	err error
 	// stall is the deadline of one write.
 	stall time.Duration
+	// admit tells whether the reader would still be let in. It is asked before something is sent, every readmit at most.
+	admit    func() error
+	admitted time.Time
+	readmit  time.Duration
 }
 
 func (s *streamWriter) raw(text string) { s.buf.WriteString(text) }
@@ -199,6 +207,9 @@ func (s *streamWriter) spill() {
 }
 
 func (s *streamWriter) send() {
+	if now := time.Now(); s.err == nil && s.buf.Len() > 0 && now.Sub(s.admitted) >= s.readmit {
+		s.err, s.admitted = s.admit(), now
+	}
 	if s.err == nil && s.buf.Len() > 0 {
 		_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall))
 		_, s.err = s.w.Write(s.buf.Bytes())

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -151,6 +152,48 @@ func TestWatchesBeat(t *testing.T) {
 		}
 		r.Body.Close()
 		await(t, "closing the source after its client left", f.closed)
+	}
+}
+
+func TestAWatchEndsWithItsCredential(t *testing.T) {
+	f := newFeed()
+	mux := http.NewServeMux()
+	var revoked, demoted atomic.Bool
+	api := New(mux, Config{
+		Logger: slog.New(slog.DiscardHandler), Prefixes: []string{"/"},
+		Authenticate: func(r *http.Request) (context.Context, error) {
+			if revoked.Load() {
+				return nil, Unauthorized("the credential was revoked")
+			}
+			return r.Context(), nil
+		},
+		Authorize: func(context.Context, Access) error {
+			if demoted.Load() {
+				return Forbidden("not any more")
+			}
+			return nil
+		},
+	})
+	Register(api, Operation{Method: "GET", Path: "/events", ID: "watch", Access: View},
+		func(context.Context, *struct{}) (*Stream, error) {
+			return WatchStream(Watch{Next: f.next, Heartbeat: time.Millisecond}), nil
+		})
+	addr, _ := server(t, mux, Serving{})
+	for name, end := range map[string]*atomic.Bool{"revoked": &revoked, "demoted": &demoted} {
+		resp, err := http.Get("http://" + addr + "/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(resp.Body)
+		f.frames <- Frames{Events: [][]byte{[]byte(`{"a":1}`)}}
+		for line := ""; line != `{"a":1}`; line = readLines(t, r, 1)[0] {
+		}
+		end.Store(true)
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		resp.Body.Close()
+		end.Store(false)
 	}
 }
 
