@@ -2,11 +2,4 @@
 // rely on.
 package api
 
-import _ "embed"
-
 //go:generate go test -count=1 -run TestCommittedDocumentIsWhatIsServed -update .
-
-// OpenAPI is the document, OpenAPI 3.1 as JSON.
-//
-//go:embed openapi.json
-var OpenAPI []byte

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"freehold.dev/freehold/internal/cloud"
@@ -24,6 +25,7 @@ import (
 	identityapi "freehold.dev/freehold/internal/identity/api"
 	"freehold.dev/freehold/internal/kernel/reconcile"
 	"freehold.dev/freehold/internal/kernel/rest"
+	"freehold.dev/freehold/internal/kernel/secrets"
 	"freehold.dev/freehold/internal/kernel/store"
 	"freehold.dev/freehold/internal/kernel/store/sqlite"
 	"freehold.dev/freehold/internal/system"
@@ -109,11 +111,16 @@ func (p *plane) build(ctx context.Context) error {
 		return fmt.Errorf("find this program's own file: %w", err)
 	}
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	modules := provider.Default()
 	p.controllers = reconcile.New(p.store, p.logger, registry)
 
+	root, err := secrets.Open(ctx, p.store, p.settings.rootKey())
+	if err != nil {
+		return err
+	}
 	p.apply, err = apply.New(ctx, apply.Config{
-		Store: p.store, Folder: p.settings.runs(), RootKey: p.settings.rootKey(),
+		Store: p.store, Folder: p.settings.runs(), Root: root,
 		Tofu: binary, Self: []string{self, "tofu-run"}, Logger: p.logger,
 		Deadline: p.settings.ApplyDeadline, MaxParallel: p.settings.ApplyParallel,
 		Wake: func(tenant string) { p.controllers.Wake(controller.TenantName, tenant) },
@@ -121,7 +128,7 @@ func (p *plane) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.identity, err = identity.New(ctx, identity.Config{Store: p.store, Logger: p.logger})
+	p.identity, err = identity.New(identity.Config{Store: p.store, Logger: p.logger, SigningKey: root.Key("freehold identity signing key")})
 	if err != nil {
 		return err
 	}
@@ -159,7 +166,7 @@ func (p *plane) buildAPI(registry *prometheus.Registry, binary tofu.Binary, modu
 	mux := http.NewServeMux()
 	users := identityapi.New(p.identity)
 	api := rest.New(mux, rest.Config{
-		Title: "Freehold", Version: version, Prefixes: []string{"/api/v1"}, Logger: p.logger, Metrics: metrics,
+		Title: "Freehold", Version: version, Prefixes: []string{"/"}, Logger: p.logger, Metrics: metrics,
 		Authenticate: users.Authenticate, Authorize: identityapi.Authorize, Caller: identityapi.Caller,
 		Problem: identityapi.Problem,
 	})
@@ -172,10 +179,10 @@ func (p *plane) buildAPI(registry *prometheus.Registry, binary tofu.Binary, modu
 		},
 	})
 	applyapi.Register(api, p.apply)
-	system.Register(api, system.Config{Version: version, OpenTofu: binary.Version, Checks: []system.Check{
+	system.Register(api, system.Config{Version: version, OpenTofu: binary.Version, Metrics: registry, Checks: []system.Check{
 		{Name: "store", Func: p.storeAnswers},
 	}})
-	p.handler = mux
+	p.handler = api.Handler()
 	return nil
 }
 

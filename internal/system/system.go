@@ -1,5 +1,5 @@
 // Package system answers what a load balancer, a service manager or a person asks of a server first: is it alive,
-// can it serve, which version is it.
+// can it serve, which version is it, how does it do.
 package system
 
 import (
@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"runtime"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"freehold.dev/freehold/internal/kernel/rest"
 )
@@ -33,9 +36,9 @@ type Config struct {
 	Version  string
 	OpenTofu string
 	Checks   []Check
+	// Metrics are served at /metrics; nil: there is no such path.
+	Metrics prometheus.Gatherer
 }
-
-type healthOutput struct{ Body Health }
 
 // Health is the answer of a probe.
 type Health struct {
@@ -43,45 +46,72 @@ type Health struct {
 	Checks map[string]string `json:"checks,omitempty"`
 }
 
-type versionOutput struct{ Body Version }
+// Status is the health of the management plane.
+type Status struct {
+	Status    string            `json:"status" enum:"ok,degraded"`
+	Checks    map[string]string `json:"checks" doc:"Each part of the server: ok, or what is wrong with it."`
+	StartedAt time.Time         `json:"startedAt"`
+	Version   Version           `json:"version"`
+}
 
-// Register adds /healthz, /readyz and /version.
+type (
+	healthOutput  struct{ Body Health }
+	statusOutput  struct{ Body Status }
+	versionOutput struct{ Body Version }
+)
+
+const ok = "ok"
+
+// Register adds /healthz, /readyz, /version, /api/v1/status and /metrics.
 func Register(a *rest.API, c Config) {
-	rest.Register(a, rest.Operation{
-		Method: http.MethodGet, Path: "/healthz", ID: "get-health", Access: rest.Public,
-		Summary: "Is the server alive?", Tags: []string{"System"},
-	}, func(context.Context, *struct{}) (*healthOutput, error) {
-		return &healthOutput{Body: Health{Status: "ok"}}, nil
+	version := Version{Version: c.Version, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, OpenTofu: c.OpenTofu}
+	started := time.Now().UTC().Truncate(time.Second)
+	op := func(path, id string, access rest.Access, summary string) rest.Operation {
+		return rest.Operation{Method: http.MethodGet, Path: path, ID: id, Access: access, Summary: summary, Tags: []string{"System"}}
+	}
+	rest.Register(a, op("/healthz", "get-health", rest.Public, "Is the server alive?"), func(context.Context, *struct{}) (*healthOutput, error) {
+		return &healthOutput{Body: Health{Status: ok}}, nil
 	})
-	rest.Register(a, rest.Operation{
-		Method: http.MethodGet, Path: "/readyz", ID: "get-readiness", Access: rest.Public,
-		Summary: "Can the server serve?", Tags: []string{"System"},
-		Description: "200 when every part can do its work, else 503 with the parts that cannot.",
-	}, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
-		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-		defer cancel()
-		ok := make(map[string]string, len(c.Checks))
-		var causes []rest.Cause
-		for _, check := range c.Checks {
-			if err := check.Func(ctx); err != nil {
-				causes = append(causes, rest.Cause{Field: check.Name, Message: err.Error()})
-				continue
-			}
-			ok[check.Name] = "ok"
-		}
-		if len(causes) > 0 {
-			p := rest.Unavailable("not ready: %s: %s", causes[0].Field, causes[0].Message)
-			p.Causes = causes
+	ready := op("/readyz", "get-readiness", rest.Public, "Can the server serve?")
+	ready.Description = "200 when every part can do its work, else 503 with the parts that cannot."
+	rest.Register(a, ready, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+		checks, faults := c.check(ctx)
+		if len(faults) > 0 {
+			p := rest.Unavailable("not ready: %s: %s", faults[0].Field, faults[0].Message)
+			p.Causes = faults
 			return nil, p
 		}
-		return &healthOutput{Body: Health{Status: "ok", Checks: ok}}, nil
+		return &healthOutput{Body: Health{Status: ok, Checks: checks}}, nil
 	})
-	rest.Register(a, rest.Operation{
-		Method: http.MethodGet, Path: "/version", ID: "get-version", Access: rest.Public,
-		Summary: "Which version is it?", Tags: []string{"System"},
-	}, func(context.Context, *struct{}) (*versionOutput, error) {
-		return &versionOutput{Body: Version{
-			Version: c.Version, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, OpenTofu: c.OpenTofu,
-		}}, nil
+	rest.Register(a, op("/version", "get-version", rest.Public, "Which version is it?"), func(context.Context, *struct{}) (*versionOutput, error) {
+		return &versionOutput{Body: version}, nil
 	})
+	rest.Register(a, op("/api/v1/status", "get-status", rest.View, "How the management plane does"), func(ctx context.Context, _ *struct{}) (*statusOutput, error) {
+		s := Status{Status: ok, StartedAt: started, Version: version}
+		var faults []rest.Cause
+		if s.Checks, faults = c.check(ctx); len(faults) > 0 {
+			s.Status = "degraded"
+		}
+		return &statusOutput{Body: s}, nil
+	})
+	if c.Metrics != nil {
+		metrics := op("/metrics", "get-metrics", rest.View, "Prometheus metrics")
+		metrics.Hidden = true
+		a.Handle(metrics, promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
+	}
+}
+
+// check runs all checks; each result is ok or what is wrong, and what is wrong is also among the faults.
+func (c *Config) check(ctx context.Context) (results map[string]string, faults []rest.Cause) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	results = make(map[string]string, len(c.Checks))
+	for _, check := range c.Checks {
+		results[check.Name] = ok
+		if err := check.Func(ctx); err != nil {
+			results[check.Name] = err.Error()
+			faults = append(faults, rest.Cause{Field: check.Name, Message: err.Error()})
+		}
+	}
+	return results, faults
 }
