@@ -91,7 +91,7 @@ func (s *session) openAPI(tlsConfig *tls.Config) error {
 	)
 	s.m.sim.api.register(server)
 	s.api = server
-	s.go_(func() { _ = server.Serve(listener) })
+	s.wg.Go(func() { _ = server.Serve(listener) })
 	return nil
 }
 

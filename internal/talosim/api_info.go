@@ -124,7 +124,7 @@ func (*machineService) SystemStat(ctx context.Context, _ *emptypb.Empty) (*machi
 	if err != nil {
 		return nil, err
 	}
-	up := time.Since(s.boot).Seconds()
+	up := time.Since(s.since).Seconds()
 	cores := s.m.rec.Cores
 	stat := &machineapi.SystemStat{
 		BootTime: uint64(s.boot.Unix()), ProcessCreated: 4000, ProcessRunning: 1, ContextSwitches: uint64(up * 2000),
@@ -277,7 +277,7 @@ func (*machineService) NetworkDeviceStats(ctx context.Context, _ *emptypb.Empty)
 	if err != nil {
 		return nil, err
 	}
-	bytes := uint64(time.Since(s.boot).Seconds() * 2000)
+	bytes := uint64(time.Since(s.since).Seconds() * 2000)
 	device := &machineapi.NetDev{Name: linkName, RxBytes: bytes, TxBytes: bytes, RxPackets: bytes / 500, TxPackets: bytes / 500}
 	return &machineapi.NetworkDeviceStatsResponse{Messages: []*machineapi.NetworkDeviceStats{{Total: device, Devices: []*machineapi.NetDev{device}}}}, nil
 }
@@ -288,7 +288,7 @@ func (*machineService) DiskStats(ctx context.Context, _ *emptypb.Empty) (*machin
 	if err != nil {
 		return nil, err
 	}
-	done := uint64(time.Since(s.boot).Seconds() * 10)
+	done := uint64(time.Since(s.since).Seconds() * 10)
 	disk := &machineapi.DiskStat{Name: "sda", ReadCompleted: done, WriteCompleted: done, ReadSectors: done * 8, WriteSectors: done * 8}
 	return &machineapi.DiskStatsResponse{Messages: []*machineapi.DiskStats{{Total: disk, Devices: []*machineapi.DiskStat{disk}}}}, nil
 }

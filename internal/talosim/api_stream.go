@@ -147,7 +147,7 @@ func (*machineService) Read(in *machineapi.ReadRequest, out grpc.ServerStreaming
 	case "/proc/sys/kernel/random/boot_id":
 		content = s.bootID + "\n"
 	case "/proc/uptime":
-		up := time.Since(s.boot).Seconds()
+		up := time.Since(s.since).Seconds()
 		content = fmt.Sprintf("%.2f %.2f\n", up, up)
 	case "/etc/hostname", "/proc/sys/kernel/hostname":
 		content = s.nodename() + "\n"

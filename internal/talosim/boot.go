@@ -76,7 +76,7 @@ func (m *Machine) boot() {
 
 // await waits for the command that ends this boot.
 func (s *session) await() (command, bool) {
-	crashAt := s.boot.Add(s.m.sim.timing.Boot + s.m.sim.timing.Crash)
+	crashAt := s.since.Add(s.m.sim.timing.Boot + s.m.sim.timing.Crash)
 	for {
 		changed := s.m.notify.wait()
 		var crash <-chan time.Time

@@ -25,8 +25,8 @@ func (s *session) secured(cfg config.Provider) {
 	s.putHardware()
 	s.putConfig()
 	s.setStage(runtime.MachineStageBooting)
-	s.go_(s.bringUp)
-	s.go_(s.sync)
+	s.wg.Go(s.bringUp)
+	s.wg.Go(s.sync)
 }
 
 // bringUp starts the services in Talos' order, and ends the booting stage when all of them are up.
@@ -44,12 +44,12 @@ func (s *session) bringUp() {
 		s.m.mu.Unlock()
 		s.m.changed()
 	}
-	s.go_(s.apidService)
+	s.wg.Go(s.apidService)
 	if !s.startService("cri") {
 		return
 	}
 	if controlPlane {
-		s.go_(s.etcdService)
+		s.wg.Go(s.etcdService)
 	}
 	if !s.startService("kubelet") {
 		return
@@ -118,7 +118,7 @@ func (s *session) apidService() {
 // startAPIServer opens the Kubernetes API, once in a boot.
 func (s *session) startAPIServer() {
 	s.kubeUp.Do(func() {
-		s.go_(func() {
+		s.wg.Go(func() {
 			if !sleep(s.ctx, s.m.sim.timing.APIServer) {
 				return
 			}
@@ -136,7 +136,7 @@ func (s *session) startAPIServer() {
 			s.m.mu.Unlock()
 			s.m.changed()
 			s.logf("kubelet", "static pod kube-apiserver-%s is running", s.nodename())
-			s.go_(func() {
+			s.wg.Go(func() {
 				<-s.ctx.Done()
 				server.Close()
 				listener.Close()

@@ -23,14 +23,17 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	boot   time.Time
+	boot   time.Time // by the machine's clock
+	since  time.Time // by ours
 	bootID string
 
-	res    state.State
-	cosi   *cosiserver.State
-	putMu  sync.Mutex
-	events *eventLog
-	logs   *logBook
+	res   state.State
+	cosi  *cosiserver.State
+	putMu sync.Mutex
+	// statusMu is held from reading the stage until it is published.
+	statusMu sync.Mutex
+	events   *eventLog
+	logs     *logBook
 
 	// streams ends before ctx, when the API is closed in order.
 	streams    context.Context
@@ -66,7 +69,7 @@ type session struct {
 
 func newSession(m *Machine) (*session, error) {
 	s := &session{
-		m: m, boot: m.now(), bootID: newBootID(), events: newEventLog(), logs: newLogBook(),
+		m: m, boot: m.now(), since: time.Now(), bootID: newBootID(), events: newEventLog(), logs: newLogBook(),
 		stage: runtime.MachineStageBooting,
 	}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
@@ -103,8 +106,6 @@ func (s *session) end() {
 	s.m.notify.broadcast()
 }
 
-func (s *session) go_(f func()) { s.wg.Go(f) }
-
 func (s *session) currentStage() runtime.MachineStage {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -123,6 +124,8 @@ func (s *session) setStageBy(actor string, stage runtime.MachineStage) {
 
 // publishStatus recomputes readiness and publishes the machine's status, if it changed.
 func (s *session) publishStatus(actor string) {
+	s.statusMu.Lock()
+	defer s.statusMu.Unlock()
 	unmet := s.unmetConditions()
 	s.m.mu.Lock()
 	stage := s.stage

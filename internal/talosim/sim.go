@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -132,6 +133,12 @@ func (s *Sim) Remove(addr netip.Addr) error {
 		return fmt.Errorf("there is no machine at %s", addr)
 	}
 	m.destroy()
+	s.mu.Lock()
+	clusters := slices.Collect(maps.Values(s.clusters))
+	s.mu.Unlock()
+	for _, c := range clusters {
+		c.forget()
+	}
 	return s.disks.removeMachine(addr)
 }
 
