@@ -23,6 +23,7 @@ import (
 	"freehold.dev/freehold/internal/cloud/apply"
 	talosprovider "freehold.dev/freehold/internal/cloud/talos/provider"
 	"freehold.dev/freehold/internal/cloud/tofu"
+	"freehold.dev/freehold/internal/kernel/secrets"
 	"freehold.dev/freehold/internal/kernel/store"
 	"freehold.dev/freehold/internal/kernel/store/sqlite"
 	"freehold.dev/freehold/internal/talosim"
@@ -271,8 +272,12 @@ func newPlane(b *testing.B, binary tofu.Binary) *plane {
 	if err != nil {
 		b.Fatal(err)
 	}
+	root, err := secrets.Open(b.Context(), p.store, filepath.Join(folder, "root.key"))
+	if err != nil {
+		b.Fatal(err)
+	}
 	p.service, err = apply.New(b.Context(), apply.Config{
-		Store: p.store, Folder: filepath.Join(folder, "tofu"), RootKey: filepath.Join(folder, "root.key"), Tofu: binary,
+		Store: p.store, Folder: filepath.Join(folder, "tofu"), Root: root, Tofu: binary,
 		Self: []string{self, "tofu-run"}, Wake: func(t string) { p.ended <- t },
 	})
 	if err != nil {

@@ -65,13 +65,15 @@ func (f *fixture) open() {
 	}
 	f.t.Cleanup(func() { s.Close() })
 	f.store = s
-	f.svc = f.service(nil)
+	f.svc = f.service(deploymentKey)
 }
 
-func (f *fixture) service(root []byte) *identity.Service {
+var deploymentKey = []byte("the key of this deployment")
+
+func (f *fixture) service(key []byte) *identity.Service {
 	f.t.Helper()
-	svc, err := identity.New(f.ctx, identity.Config{
-		Store: f.store, Logger: slog.New(slog.NewTextHandler(f.logs, nil)), BcryptCost: bcrypt.MinCost, Now: f.clock.now, Root: root,
+	svc, err := identity.New(identity.Config{
+		Store: f.store, Logger: slog.New(slog.NewTextHandler(f.logs, nil)), BcryptCost: bcrypt.MinCost, Now: f.clock.now, SigningKey: key,
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -140,16 +142,16 @@ func TestTokensOfAnotherDeploymentAreRefused(t *testing.T) {
 	a.user("ann", identity.RoleAdmin)
 	b.user("ann", identity.RoleAdmin)
 	b.refused(a.login("ann"))
-	one, two := a.service([]byte("one root secret")), a.service([]byte("another root secret"))
+	one, two := a.service([]byte("one key")), a.service([]byte("another key"))
 	l, err := one.Login(a.ctx, "ann", "pw-ann", home)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := two.Verify(a.ctx, l.Token); !errors.Is(err, identity.ErrUnauthenticated) {
-		t.Errorf("signed with another root: %v", err)
+		t.Errorf("signed with another key: %v", err)
 	}
-	if _, err := a.service([]byte("one root secret")).Verify(a.ctx, l.Token); err != nil {
-		t.Errorf("signed with the same root: %v", err)
+	if _, err := a.service([]byte("one key")).Verify(a.ctx, l.Token); err != nil {
+		t.Errorf("signed with the same key: %v", err)
 	}
 }
 
@@ -343,7 +345,7 @@ func TestChangesBySomebodyElseAreNoticed(t *testing.T) {
 	go func() { done <- f.svc.Run(ctx) }()
 	defer func() { cancel(); <-done }()
 	f.works(token)
-	other := f.service(nil) // another replica on the same store
+	other := f.service(deploymentKey) // another replica on the same store
 	if _, err := other.Verify(f.ctx, token); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -65,7 +64,7 @@ func TestUnknownUsersCostAsMuchAsKnownOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	svc, err := New(context.Background(), Config{Store: s, Logger: slog.New(slog.DiscardHandler), BcryptCost: bcrypt.MinCost + 1})
+	svc, err := New(Config{Store: s, Logger: slog.New(slog.DiscardHandler), BcryptCost: bcrypt.MinCost + 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,7 @@ package identity
 
 import (
 	"context"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,16 +25,14 @@ const (
 	maxPassword = 72
 	// maxBcryptCost of imported hashes: one more doubles the seconds that a login takes.
 	maxBcryptCost = 15
-	keyBlob       = "identity/signing-key"
 )
 
 // Config of a Service. Store and Logger are needed.
 type Config struct {
 	Store  store.Store
 	Logger *slog.Logger
-	// Root is the plane's root secret, from which the signing key is derived. Without one a random key is kept in
-	// the store.
-	Root []byte
+	// SigningKey of credentials, 256 bits. Without one they end with the process.
+	SigningKey []byte
 	// SessionTTL is how long a login is good for.
 	SessionTTL time.Duration
 	// BcryptCost of new password hashes.
@@ -60,8 +56,8 @@ type Service struct {
 	used  chan usage
 }
 
-// New opens the signing key, which is made at the first start.
-func New(ctx context.Context, config Config) (*Service, error) {
+// New answers a service on the users of a store.
+func New(config Config) (*Service, error) {
 	if config.SessionTTL == 0 {
 		config.SessionTTL = DefaultSessionTTL
 	}
@@ -71,9 +67,10 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	key, err := signingKey(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("open the signing key: %w", err)
+	key := config.SigningKey
+	if len(key) == 0 {
+		key = make([]byte, 32)
+		_, _ = rand.Read(key)
 	}
 	decoy, err := bcrypt.GenerateFromPassword([]byte(rand.Text()), config.BcryptCost)
 	if err != nil {
@@ -83,26 +80,6 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		config: config, signer: newSigner(key, config.Now), live: newLive(), limits: newLimiter(config.Limits, config.Now),
 		hashing: make(chan struct{}, runtime.GOMAXPROCS(0)), decoy: decoy, used: make(chan usage, 256),
 	}, nil
-}
-
-func signingKey(ctx context.Context, config Config) ([]byte, error) {
-	const size = 32
-	if len(config.Root) > 0 {
-		return hkdf.Key(sha256.New, config.Root, nil, "freehold identity signing key", size)
-	}
-	var key []byte
-	err := config.Store.Update(ctx, func(tx store.Tx) (err error) {
-		key, err = tx.Blob(keyBlob)
-		if !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-		key = make([]byte, size)
-		if _, err := rand.Read(key); err != nil {
-			return err
-		}
-		return tx.PutBlob(keyBlob, key)
-	})
-	return key, err
 }
 
 // Bootstrap makes the first administrator, "admin", unless there are users already. Without a password it makes

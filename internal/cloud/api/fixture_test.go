@@ -73,7 +73,7 @@ func newPlane(t testing.TB, options ...func(*api.Config)) *plane {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	users, err := identity.New(ctx, identity.Config{Store: st, Logger: quiet, BcryptCost: 4})
+	users, err := identity.New(identity.Config{Store: st, Logger: quiet, BcryptCost: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

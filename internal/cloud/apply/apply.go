@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"freehold.dev/freehold/internal/cloud/tofu"
+	"freehold.dev/freehold/internal/kernel/secrets"
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
@@ -24,20 +25,18 @@ var (
 	ErrSaturated = errors.New("too many runs are going on")
 	// ErrNoSecrets means that no apply has made this tenant's secrets yet. It wraps store.ErrNotFound.
 	ErrNoSecrets = fmt.Errorf("the tenant has no secrets yet, its first apply makes them: %w", store.ErrNotFound)
-	// ErrRootSecret means that the root secret is not the one that wrapped what is in the store.
-	ErrRootSecret = errors.New("the root secret does not fit the database")
 	// ErrStateConflict means that a state is older than the stored one, or of another lineage.
 	ErrStateConflict = errors.New("the state is not a successor of the stored one")
 )
 
-// Config of a Service. Store, Folder, Tofu and Self are required.
+// Config of a Service. Store, Folder, Root, Tofu and Self are required.
 type Config struct {
 	Store store.Store
 	// Folder holds the tenants' working folders; it belongs to the service alone (mode 0700).
 	Folder string
-	// RootKey is the file of the root secret (mode 0600), made if there is none yet.
-	RootKey string
-	Tofu    tofu.Binary
+	// Root wraps the tenants' passphrases.
+	Root *secrets.Root
+	Tofu tofu.Binary
 	// Self is the command that runs [tofu.RunMain]: this program and its hidden subcommand.
 	Self   []string
 	Logger *slog.Logger
@@ -58,8 +57,8 @@ func (c *Config) complete() error {
 	switch {
 	case c.Store == nil:
 		return errors.New("apply: a store is required")
-	case c.Folder == "" || c.RootKey == "":
-		return errors.New("apply: a folder and a root secret file are required")
+	case c.Folder == "" || c.Root == nil:
+		return errors.New("apply: a folder and a root secret are required")
 	case c.Tofu.Path == "":
 		return errors.New("apply: an OpenTofu program is required")
 	case len(c.Self) == 0:

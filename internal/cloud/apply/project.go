@@ -107,7 +107,7 @@ func (s *Service) pull(ctx context.Context, uid string) (*held, error) {
 		if rec, err = ReadRecord(r, uid); err != nil || rec.State == nil || rec.State.Deleted {
 			return err
 		}
-		passphrase, err = s.root.knownPassphrase(r, uid)
+		passphrase, err = knownPassphrase(r, s.Root, uid)
 		return err
 	})
 	if err != nil || passphrase == "" {

@@ -78,7 +78,7 @@ func (s *Service) begin(ctx context.Context, spec Spec) (*Run, error) {
 		if rec.Run != nil {
 			return ErrRunning
 		}
-		if req.Passphrase, err = s.root.passphrase(tx, spec.UID); err != nil {
+		if req.Passphrase, err = passphrase(tx, s.Root, spec.UID); err != nil {
 			return err
 		}
 		if req.State, err = readState(tx, rec); err != nil {

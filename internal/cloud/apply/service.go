@@ -22,7 +22,6 @@ import (
 // Service starts runs, finds them again, and knows what came of them.
 type Service struct {
 	Config
-	root     *root
 	template string
 	url      string
 	server   *http.Server
@@ -43,16 +42,12 @@ type Service struct {
 }
 
 // New answers a service that listens on loopback for its runs' states and watches the runs that are alive from
-// before. ErrRootSecret: the root secret is missing or another one. Close it when nothing uses it any more.
+// before. Close it when nothing uses it any more.
 func New(ctx context.Context, c Config) (*Service, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(c.Folder, 0o700); err != nil {
-		return nil, err
-	}
-	k, err := openRoot(ctx, c.Store, c.RootKey)
-	if err != nil {
 		return nil, err
 	}
 	template, err := tofu.Prepare(ctx, c.Folder, c.Tofu)
@@ -63,7 +58,7 @@ func New(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the states of runs: %w", err)
 	}
-	s := &Service{Config: c, root: k, template: template, url: "http://" + l.Addr().String(), alive: map[string]bool{}}
+	s := &Service{Config: c, template: template, url: "http://" + l.Addr().String(), alive: map[string]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.server = &http.Server{Handler: s.StateHandler(), ReadHeaderTimeout: 10 * time.Second}
 	s.running.Go(func() { _ = s.server.Serve(l) })

@@ -22,6 +22,7 @@ import (
 	talosprovider "freehold.dev/freehold/internal/cloud/talos/provider"
 	"freehold.dev/freehold/internal/cloud/tofu"
 	"freehold.dev/freehold/internal/kernel/reconcile"
+	"freehold.dev/freehold/internal/kernel/secrets"
 	"freehold.dev/freehold/internal/kernel/store"
 	"freehold.dev/freehold/internal/kernel/store/sqlite"
 	"freehold.dev/freehold/internal/talosim"
@@ -69,9 +70,14 @@ func startPlane(folder string, log *slog.Logger, config func(*apply.Config)) (*p
 		cancel()
 		return nil, err
 	}
+	root, err := secrets.Open(ctx, s, filepath.Join(folder, "root.key"))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
 	m := reconcile.New(s, log, nil)
 	cfg := apply.Config{
-		Store: s, Folder: filepath.Join(folder, "tofu"), RootKey: filepath.Join(folder, "root.key"), Tofu: binary,
+		Store: s, Folder: filepath.Join(folder, "tofu"), Root: root, Tofu: binary,
 		Self: []string{self, "tofu-run"}, Logger: log, Wake: func(t string) { m.Wake(TenantName, t) },
 		Deadline: 5 * time.Minute, Grace: 10 * time.Second, BackoffMin: time.Second,
 	}

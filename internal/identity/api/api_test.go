@@ -40,7 +40,7 @@ func newFixture(t testing.TB) *fixture {
 	t.Cleanup(func() { s.Close() })
 	f := &fixture{t: t, mux: http.NewServeMux(), logs: &strings.Builder{}}
 	logger := slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if f.svc, err = identity.New(t.Context(), identity.Config{Store: s, Logger: logger, BcryptCost: bcrypt.MinCost}); err != nil {
+	if f.svc, err = identity.New(identity.Config{Store: s, Logger: logger, BcryptCost: bcrypt.MinCost}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.svc.Bootstrap(t.Context(), "pw-admin"); err != nil {

@@ -41,7 +41,7 @@ func BenchmarkAuthenticatedCreates(b *testing.B) {
 	}
 	defer s.Close()
 	logger := slog.New(slog.NewJSONHandler(io.MultiWriter(), nil))
-	svc, err := identity.New(b.Context(), identity.Config{Store: s, Logger: logger, BcryptCost: bcrypt.MinCost})
+	svc, err := identity.New(identity.Config{Store: s, Logger: logger, BcryptCost: bcrypt.MinCost})
 	if err != nil {
 		b.Fatal(err)
 	}
