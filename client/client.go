@@ -97,7 +97,7 @@ func ParseServer(server string) (*url.URL, error) {
 	full := server
 	if !strings.Contains(full, "://") {
 		full = "https://" + full
-		if u, err := url.Parse(full); err == nil && isLoopback(u.Hostname()) {
+		if u, err := url.Parse(full); err == nil && IsLoopback(u.Hostname()) {
 			full = "http" + strings.TrimPrefix(full, "https")
 		}
 	}
@@ -112,7 +112,8 @@ func ParseServer(server string) (*url.URL, error) {
 	return u, nil
 }
 
-func isLoopback(host string) bool {
+// IsLoopback tells whether a host name or address is this computer's own.
+func IsLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -194,5 +194,5 @@ func TestFoldersAreReadAndDeletionGoesBackwards(t *testing.T) {
 	s.file("conf/b-tenant.json", `{"kind":"Tenant","metadata":{"name":"prod"},"spec":{"kubernetesVersion":"1.35.0","talosVersion":"1.12.6"}}`)
 	s.file("conf/notes.txt", "not a manifest")
 	want(t, s.ok("apply", "-f", s.home+"/conf"), "tenant/prod created", "node-group/w created")
-	want(t, s.ok("delete", "-f", s.home+"/conf", "--wait=false"), "node-group/w deleted", "tenant/prod is being deleted")
+	want(t, s.ok("delete", "-f", s.home+"/conf", "--wait=false"), "node-group/w goes with tenant/prod", "tenant/prod is being deleted")
 }

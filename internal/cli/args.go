@@ -2,10 +2,7 @@ package cli
 
 import (
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -28,19 +25,4 @@ func atMost(n int) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// onInterrupt calls f on SIGINT or SIGTERM until stop is called.
-func onInterrupt(f func()) (stop func()) {
-	signals := make(chan os.Signal, 1)
-	done := make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		select {
-		case <-signals:
-			f()
-		case <-done:
-		}
-	}()
-	return func() { signal.Stop(signals); close(done) }
 }

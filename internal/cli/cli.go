@@ -82,19 +82,22 @@ func Attach(root *cobra.Command, o Options) {
 }
 
 // Run executes the root command and answers the exit status of the process: 0, 1 after an error that it told on the
-// error output, 130 when ctx was cancelled.
+// error output, 130 when ctx was cancelled or the user interrupted a question.
 func Run(ctx context.Context, root *cobra.Command) int {
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
 		return 0
-	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)), errors.Is(err, errInterrupted):
 		return 130
 	case !errors.Is(err, errTold):
 		tell(root.ErrOrStderr(), err)
 	}
 	return 1
 }
+
+// errInterrupted: the user did not want to go on.
+var errInterrupted = errors.New("interrupted")
 
 // errTold: the command failed, and has said so itself.
 var errTold = errors.New("told")

@@ -67,7 +67,7 @@ func (a *app) deletions(args, files []string, scope scopeFlags) ([]target, error
 			}
 			targets = append(targets, target{ref{m.kind, m.name}, m.parent})
 		}
-		return targets, nil
+		return a.withoutOwned(targets), nil
 	}
 	refs, err := parseRefs(args)
 	if err != nil {
@@ -84,6 +84,23 @@ func (a *app) deletions(args, files []string, scope scopeFlags) ([]target, error
 		targets = append(targets, target{r, parent})
 	}
 	return targets, nil
+}
+
+// withoutOwned leaves out node groups whose tenant is deleted too: they go with it, in the order that the server knows.
+func (a *app) withoutOwned(targets []target) []target {
+	tenants := map[string]bool{}
+	for _, t := range targets {
+		if t.Kind == client.KindTenant {
+			tenants[t.name] = true
+		}
+	}
+	return slices.DeleteFunc(targets, func(t target) bool {
+		owned := t.Kind == client.KindNodeGroup && tenants[t.parent]
+		if owned {
+			a.printf("%s goes with tenant/%s\n", t, t.parent)
+		}
+		return owned
+	})
 }
 
 func (a *app) delete(ctx context.Context, targets []target, f deleteFlags) error {

@@ -263,12 +263,19 @@ func (d *demo) useKubeconfig(ctx context.Context) error {
 		return err
 	}
 	d.timed("kubeconfig used", begun)
-	command := "kubectl --kubeconfig $DEMO/kubeconfig get nodes"
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		command = "get nodes, by client-go with that kubeconfig"
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		d.out.say(d.out.paint(dim, "The nodes, as client-go reads them:"))
+		return d.table(nodeHeader, nodes)
 	}
-	d.out.say(d.out.paint(dim, "$ "+command))
-	return d.table(nodeHeader, nodes)
+	d.out.say(d.out.paint(dim, "$ kubectl --kubeconfig $DEMO/kubeconfig get nodes"))
+	cmd := exec.CommandContext(ctx, kubectl, "--kubeconfig", path, "get", "nodes")
+	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(d.folder, "kubectl"))
+	cmd.Stdout, cmd.Stderr = d.app.out, d.app.out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("kubectl get nodes: %w", err)
+	}
+	return nil
 }
 
 func (d *demo) table(header []string, rows [][]string) error {

@@ -40,6 +40,9 @@ func (a *app) loginCommand() *cobra.Command {
 			if name != "" {
 				x.Name = name
 			}
+			if u, err := client.ParseServer(x.Server); err == nil && u.Scheme == "http" && !client.IsLoopback(u.Hostname()) {
+				a.notef("Warning: %s is not encrypted: password and token can be read on the way.\n", x.Server)
+			}
 			password, err := a.credentials(&username, fromStdin)
 			if err != nil {
 				return err
@@ -108,25 +111,25 @@ func (a *app) credentials(username *string, fromStdin bool) (string, error) {
 	return readPassword(a.err, tty)
 }
 
-// readPassword asks without echo. An interrupt meanwhile gives the terminal its echo back.
+// readPassword asks without echo: what is typed ahead of the prompt does not show either.
 func readPassword(w io.Writer, tty *os.File) (string, error) {
-	_, _ = io.WriteString(w, "Password: ")
-	old, err := term.GetState(int(tty.Fd()))
+	old, err := term.MakeRaw(int(tty.Fd()))
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
 	}
-	stop := onInterrupt(func() {
-		_ = term.Restore(int(tty.Fd()), old)
-		_, _ = io.WriteString(w, "\n")
-		os.Exit(130)
-	})
-	defer stop()
-	data, err := term.ReadPassword(int(tty.Fd()))
-	_, _ = io.WriteString(w, "\n")
+	defer func() { _ = term.Restore(int(tty.Fd()), old) }()
+	password, err := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{tty, w}, "").ReadPassword("Password: ")
+	if errors.Is(err, io.EOF) { // Ctrl-C, Ctrl-D
+		_, _ = io.WriteString(w, "\r\n")
+		return "", errInterrupted
+	}
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
 	}
-	return string(data), nil
+	return password, nil
 }
 
 func (a *app) login(ctx context.Context, x config.Context, username, password string) error {
