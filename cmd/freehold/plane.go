@@ -182,6 +182,9 @@ func (p *plane) buildAPI(registry *prometheus.Registry, binary tofu.Binary, modu
 	system.Register(api, system.Config{Version: version, OpenTofu: binary.Version, Metrics: registry, Checks: []system.Check{
 		{Name: "store", Func: p.storeAnswers},
 	}})
+	// OpenTofu's own protocol, with the credential of a run.
+	mux.Handle("/api/v1/tenants/{name}/state", p.apply.StateHandler())
+	mux.Handle("/api/v1/tenants/{name}/state/lock", p.apply.StateHandler())
 	p.handler = api.Handler()
 	return nil
 }
