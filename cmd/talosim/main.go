@@ -81,7 +81,7 @@ func serve(ctx context.Context, o options) error {
 	if err := addMachines(sim, o); err != nil {
 		return err
 	}
-	listener, err := listenLoopback(o.control)
+	listener, err := listenLoopback(ctx, o.control)
 	if err != nil {
 		return err
 	}
@@ -125,8 +125,8 @@ func addMachines(sim *talosim.Sim, o options) error {
 	return nil
 }
 
-func listenLoopback(address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+func listenLoopback(ctx context.Context, address string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("--control: %w", err)
 	}

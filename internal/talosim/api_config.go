@@ -108,8 +108,8 @@ func decideMode(asked machineapi.ApplyConfigurationRequest_Mode, current, next c
 	const reboot, live = "Applied configuration with a reboot", "Applied configuration without a reboot"
 	switch asked {
 	case machineapi.ApplyConfigurationRequest_TRY, machineapi.ApplyConfigurationRequest_NO_REBOOT:
-		if err := needsReboot(current, next); err != nil {
-			return asked, "", err
+		if why := rebootReason(current, next); why != "" {
+			return asked, "", errors.New(why)
 		}
 		return asked, live, nil
 	case machineapi.ApplyConfigurationRequest_STAGED:
@@ -117,8 +117,8 @@ func decideMode(asked machineapi.ApplyConfigurationRequest_Mode, current, next c
 	case machineapi.ApplyConfigurationRequest_REBOOT:
 		return asked, reboot, nil
 	case machineapi.ApplyConfigurationRequest_AUTO:
-		if err := needsReboot(current, next); err != nil {
-			return machineapi.ApplyConfigurationRequest_REBOOT, reboot + ": " + err.Error(), nil
+		if why := rebootReason(current, next); why != "" {
+			return machineapi.ApplyConfigurationRequest_REBOOT, reboot + ": " + why, nil
 		}
 		return machineapi.ApplyConfigurationRequest_NO_REBOOT, live, nil
 	}
@@ -137,12 +137,12 @@ var (
 	}
 )
 
-// needsReboot is an error when a config differs from the current one in more than can be changed in place. Documents
-// beside v1alpha1 always can.
-func needsReboot(current, next config.Provider) error {
+// rebootReason tells in which ways a config differs from the current one that cannot be changed in place; empty when
+// there are none. Documents beside v1alpha1 always can.
+func rebootReason(current, next config.Provider) string {
 	a, b := current.RawV1Alpha1(), next.RawV1Alpha1()
 	if a == nil || b == nil {
-		return errors.New("current config is not v1alpha1")
+		return "current config is not v1alpha1"
 	}
 	b = b.DeepCopy()
 	b.ConfigDebug, b.ClusterConfig = a.ConfigDebug, a.ClusterConfig
@@ -153,13 +153,13 @@ func needsReboot(current, next config.Provider) error {
 		}
 	}
 	if reflect.DeepEqual(a, b) {
-		return nil
+		return ""
 	}
 	diff, err := configdiff.DiffConfigs(container.NewV1Alpha1(a), container.NewV1Alpha1(b))
 	if err != nil {
-		return fmt.Errorf("error calculating diff: %w", err)
+		return fmt.Sprintf("error calculating diff: %s", err)
 	}
-	return fmt.Errorf("this config change can't be applied in immediate mode\ndiff:\n%s", diff)
+	return "this config change can't be applied in immediate mode\ndiff:\n" + diff
 }
 
 func copyFields(to, from any, names []string) {

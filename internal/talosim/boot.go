@@ -107,17 +107,16 @@ func (s *session) execute(cmd command) bool {
 		return s.install(cmd)
 	case commandReboot:
 		s.sequence(cmd, "reboot", runtime.MachineStageRebooting)
-		return s.stop(cmd, "reboot")
+		s.stop(cmd, "reboot")
+		return true
 	case commandShutdown:
 		s.sequence(cmd, "shutdown", runtime.MachineStageShuttingDown)
-		if !s.stop(cmd, "shutdown") {
-			return false
-		}
+		s.stop(cmd, "shutdown")
 		s.m.switchOff()
 		return true
 	case commandUpgrade:
 		s.sequence(cmd, "upgrade", runtime.MachineStageUpgrading)
-		s.phase(cmd, "upgrade", "upgrade", func() error {
+		s.phase(cmd, "upgrade", "upgrade", func() {
 			sleep(s.ctx, s.m.sim.timing.Install)
 			s.m.mu.Lock()
 			if s.m.rec.Disk != nil {
@@ -125,9 +124,9 @@ func (s *session) execute(cmd command) bool {
 			}
 			s.m.mu.Unlock()
 			s.m.saveLogged()
-			return nil
 		})
-		return s.stop(cmd, "upgrade")
+		s.stop(cmd, "upgrade")
+		return true
 	case commandReset:
 		return s.reset(cmd)
 	}
@@ -159,15 +158,13 @@ func (s *session) install(cmd command) bool {
 }
 
 // stop ends all services and tells that the machine goes down.
-func (s *session) stop(cmd command, sequence string) bool {
-	s.phase(cmd, "stopEverything", "stopAllServices", func() error {
+func (s *session) stop(cmd command, sequence string) {
+	s.phase(cmd, "stopEverything", "stopAllServices", func() {
 		s.stopServices()
 		sleep(s.ctx, s.m.sim.timing.Shutdown)
-		return nil
 	})
 	s.emit(cmd.actor, &machineapi.SequenceEvent{Sequence: sequence, Action: machineapi.SequenceEvent_STOP})
 	s.closeAPI()
-	return true
 }
 
 // reset leaves etcd if asked, wipes the disk, and reboots into maintenance mode or switches off.
@@ -175,7 +172,9 @@ func (s *session) reset(cmd command) bool {
 	before := s.currentStage()
 	s.sequence(cmd, "reset", runtime.MachineStageResetting)
 	if cmd.graceful && s.cluster != nil {
-		if err := s.phase(cmd, "leave", "leaveEtcd", s.leaveEtcd); err != nil {
+		var err error
+		s.phase(cmd, "leave", "leaveEtcd", func() { err = s.leaveEtcd() })
+		if err != nil {
 			s.emit(cmd.actor, &machineapi.SequenceEvent{
 				Sequence: "reset", Action: machineapi.SequenceEvent_NOOP,
 				Error: &common.Error{Code: common.Code_FATAL, Message: err.Error()},
@@ -184,14 +183,12 @@ func (s *session) reset(cmd command) bool {
 			return false
 		}
 	}
-	s.phase(cmd, "stopEverything", "stopAllServices", func() error {
+	s.phase(cmd, "stopEverything", "stopAllServices", func() {
 		s.stopServices()
 		sleep(s.ctx, s.m.sim.timing.Shutdown)
-		return nil
 	})
-	s.phase(cmd, "reset", "resetSystemDisk", func() error {
+	s.phase(cmd, "reset", "resetSystemDisk", func() {
 		sleep(s.ctx, s.m.sim.timing.Wipe)
-		return nil
 	})
 	s.wipe(cmd)
 	if s.cluster != nil {
@@ -236,13 +233,13 @@ func (s *session) sequence(cmd command, name string, stage runtime.MachineStage)
 	s.setStageBy(cmd.actor, stage)
 }
 
-func (s *session) phase(cmd command, name, task string, do func() error) error {
+// phase runs one phase of a sequence, which has one task.
+func (s *session) phase(cmd command, name, task string, do func()) {
 	s.emit(cmd.actor, &machineapi.PhaseEvent{Phase: name, Action: machineapi.PhaseEvent_START})
 	s.emit(cmd.actor, &machineapi.TaskEvent{Task: task, Action: machineapi.TaskEvent_START})
-	err := do()
+	do()
 	s.emit(cmd.actor, &machineapi.TaskEvent{Task: task, Action: machineapi.TaskEvent_STOP})
 	s.emit(cmd.actor, &machineapi.PhaseEvent{Phase: name, Action: machineapi.PhaseEvent_STOP})
-	return err
 }
 
 func newBootID() string { return uuid.NewString() }

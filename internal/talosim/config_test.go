@@ -131,7 +131,6 @@ func TestChangeThatNeedsARebootRebootsOnlyWhenAllowed(t *testing.T) {
 	m, _, c, data := single(t)
 	boot := m.State().BootID
 	next := edit(t, data, func(c *v1alpha1.Config) {
-		c.MachineConfig.MachineSystemDiskEncryption = nil
 		c.MachineConfig.MachineUdev = &v1alpha1.UdevConfig{UdevRules: []string{`SUBSYSTEM=="drm", GROUP="44"`}}
 	})
 	if _, err := apply(t, c, next, machineapi.ApplyConfigurationRequest_NO_REBOOT); client.StatusCode(err) != codes.InvalidArgument {

@@ -38,16 +38,20 @@ var impatient = client.WithGRPCDialOptions(grpc.WithConnectParams(grpc.ConnectPa
 // eventually polls until f is satisfied.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	end := time.Now().Add(deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		err := f()
 		if err == nil {
 			return
 		}
-		if time.Now().After(end) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
 			t.Fatalf("%s: %v", what, err)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

@@ -6,8 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -41,7 +40,7 @@ func (s *session) kubeServer() (*http.Server, error) {
 		Handler:           handler,
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          log.New(io.Discard, "", 0),
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			ClientAuth: tls.RequestClientCert,

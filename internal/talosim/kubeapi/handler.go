@@ -1,7 +1,6 @@
 package kubeapi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -379,14 +378,7 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request) bool {
 			}
 			o.Object["status"] = map[string]any{"allowed": master}
 		}
-		data, err := json.Marshal(o)
-		if err != nil {
-			writeError(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
-			return true
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusCreated)
-		w.Write(data)
+		writeJSON(w, http.StatusCreated, o)
 		return true
 	}
 	return false

@@ -170,7 +170,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(data)
+	_, _ = w.Write(data)
 }
 
 func writeError(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {

@@ -121,7 +121,7 @@ func (e *eventWriter) encode(typ string, o any) {
 	if err != nil {
 		return
 	}
-	e.w.Write(append(data, '\n'))
+	_, _ = e.w.Write(append(data, '\n'))
 }
 
 func (e *eventWriter) flush() {
