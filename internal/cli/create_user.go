@@ -60,12 +60,11 @@ func (a *app) newPassword(fromStdin bool) (string, error) {
 	if !ok || !term.IsTerminal(int(tty.Fd())) {
 		return "", errors.New("there is no terminal to ask for the password on: use --password-stdin")
 	}
-	password, err := readPassword(a.err, tty)
+	password, err := readPassword(a.err, tty, "Password: ")
 	if err != nil {
 		return "", err
 	}
-	a.notef("Again. ")
-	again, err := readPassword(a.err, tty)
+	again, err := readPassword(a.err, tty, "Password, again: ")
 	if err == nil && again != password {
 		err = errors.New("the passwords differ")
 	}

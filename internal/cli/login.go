@@ -108,11 +108,11 @@ func (a *app) credentials(username *string, fromStdin bool) (string, error) {
 	if !interactive {
 		return "", errors.New("there is no terminal to ask for the password on: use --password-stdin")
 	}
-	return readPassword(a.err, tty)
+	return readPassword(a.err, tty, "Password: ")
 }
 
 // readPassword asks without echo: what is typed ahead of the prompt does not show either.
-func readPassword(w io.Writer, tty *os.File) (string, error) {
+func readPassword(w io.Writer, tty *os.File, prompt string) (string, error) {
 	old, err := term.MakeRaw(int(tty.Fd()))
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
@@ -121,7 +121,7 @@ func readPassword(w io.Writer, tty *os.File) (string, error) {
 	password, err := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{tty, w}, "").ReadPassword("Password: ")
+	}{tty, w}, "").ReadPassword(prompt)
 	if errors.Is(err, io.EOF) { // Ctrl-C, Ctrl-D
 		_, _ = io.WriteString(w, "\r\n")
 		return "", errInterrupted
