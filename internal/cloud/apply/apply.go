@@ -25,6 +25,8 @@ var (
 	ErrSaturated = errors.New("too many runs are going on")
 	// ErrNoSecrets means that no apply has made this tenant's secrets yet. It wraps store.ErrNotFound.
 	ErrNoSecrets = fmt.Errorf("the tenant has no secrets yet, its first apply makes them: %w", store.ErrNotFound)
+	// ErrDatabaseLost means that runs were made here which the database does not know.
+	ErrDatabaseLost = errors.New("the database is another one than before")
 	// ErrStateConflict means that a state is older than the stored one, or of another lineage.
 	ErrStateConflict = errors.New("the state is not a successor of the stored one")
 )

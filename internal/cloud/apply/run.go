@@ -242,14 +242,22 @@ func message(o tofu.Outcome) string {
 	return o.Error.String()
 }
 
-// deliver takes in the states that runs left in the folder, oldest first. One that is not a successor of the stored
-// state is set aside.
+// deliver takes in the states that runs left in the folder, oldest first. One that is damaged, or not a successor of
+// the stored state, is set aside: what it alone told of is found again by the slots that runs have touched.
 func (s *Service) deliver(ctx context.Context, uid, tenant string) error {
 	left, err := s.folder(uid).Leftovers()
 	if err != nil {
 		return err
 	}
 	for _, l := range left {
+		if l.Damage != nil {
+			to, err := l.SetAside()
+			if err != nil {
+				return err
+			}
+			s.Logger.ErrorContext(ctx, "a state that a run left behind is damaged; it was set aside, and the stored one stands", "tenant", tenant, "file", to, "error", l.Damage)
+			continue
+		}
 		err := s.Store.Update(ctx, func(tx store.Tx) error {
 			rec, err := ReadRecord(tx, uid)
 			if err != nil {

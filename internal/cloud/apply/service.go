@@ -164,17 +164,30 @@ func (s *Service) adopt(ctx context.Context) error {
 	return s.sweep(known)
 }
 
-// sweep removes the folders of tenants that nothing is recorded of.
+// sweep removes the folders of tenants that nothing is recorded of. One that holds a state which was not delivered
+// stays. ErrDatabaseLost if nothing is recorded of any tenant, and there are folders: a tenant's folder is made after
+// its record and goes before it.
 func (s *Service) sweep(known map[string]bool) error {
 	entries, err := os.ReadDir(s.Folder)
 	if err != nil {
 		return err
 	}
+	var strange []string
 	for _, e := range entries {
-		if !e.IsDir() || known[e.Name()] || strings.HasPrefix(e.Name(), "template-") {
+		if e.IsDir() && !known[e.Name()] && !strings.HasPrefix(e.Name(), "template-") {
+			strange = append(strange, e.Name())
+		}
+	}
+	if len(known) == 0 && len(strange) > 0 {
+		return fmt.Errorf("%w: %s has the working folders of %d tenants, and the database knows of none: restore the database from a backup, or move that folder away to start anew",
+			ErrDatabaseLost, s.Folder, len(strange))
+	}
+	for _, uid := range strange {
+		if left, err := s.folder(uid).Leftovers(); err != nil || len(left) > 0 {
+			s.Logger.Warn("the folder of a tenant that the database does not know holds a state that was not delivered; it is left alone", "folder", string(s.folder(uid)), "error", err)
 			continue
 		}
-		if err := s.folder(e.Name()).RemoveAll(); err != nil && !errors.Is(err, tofu.ErrBusy) {
+		if err := s.folder(uid).RemoveAll(); err != nil && !errors.Is(err, tofu.ErrBusy) {
 			return err
 		}
 	}

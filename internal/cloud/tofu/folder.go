@@ -63,9 +63,13 @@ type Leftover struct {
 	Path string
 	Envelope
 	Body []byte
+	// Damage tells why the file is no state; nil for a whole one. tofu writes its errored.tfstate in place: a full disk
+	// or a power loss leaves it by half.
+	Damage error
 }
 
-// Leftovers lists, oldest first, the states that were not delivered. It is only meaningful while nothing runs here.
+// Leftovers lists, oldest first, the states that were not delivered; damaged ones come first. It is only meaningful
+// while nothing runs here.
 func (f Folder) Leftovers() ([]Leftover, error) {
 	paths, err := filepath.Glob(filepath.Join(f.runs(), "*", "spool", "*.tfstate"))
 	if err != nil {
@@ -81,10 +85,7 @@ func (f Folder) Leftovers() ([]Leftover, error) {
 			return nil, err
 		}
 		env, err := ReadEnvelope(body)
-		if err != nil {
-			return nil, fmt.Errorf("the state that a run left in %s cannot be delivered: %w", p, err)
-		}
-		out = append(out, Leftover{Path: p, Envelope: env, Body: body})
+		out = append(out, Leftover{Path: p, Envelope: env, Body: body, Damage: err})
 	}
 	slices.SortStableFunc(out, func(a, b Leftover) int { return cmp.Compare(a.Serial, b.Serial) })
 	return out, nil

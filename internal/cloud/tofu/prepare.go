@@ -33,8 +33,12 @@ func Prepare(ctx context.Context, root string, b Binary) (template string, err e
 	if err := writeFile(filepath.Join(root, "tofurc"), []byte(cliConfig)); err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(backendFile(template)); err == nil {
+	if initialised(template) {
 		return template, nil
+	}
+	// What init left when it was cut off, by a full disk for one, would be taken for done.
+	if err := os.RemoveAll(filepath.Dir(backendFile(template))); err != nil {
+		return "", err
 	}
 	if err := writeFile(filepath.Join(template, "main.tf.json"), []byte(bareBackend)); err != nil {
 		return "", err
@@ -53,7 +57,26 @@ func Prepare(ctx context.Context, root string, b Binary) (template string, err e
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("tofu init in %s: %w: %s", template, err, bytes.TrimSpace(out))
 	}
+	made, err := os.ReadFile(backendFile(template))
+	if err != nil {
+		return "", fmt.Errorf("tofu init in %s: %w", template, err)
+	}
+	// Written again durably: no power loss leaves it by half.
+	if err := writeFile(backendFile(template), made); err != nil {
+		return "", err
+	}
 	return template, private(template)
+}
+
+// initialised tells whether init has written all of the template's backend.
+func initialised(template string) bool {
+	raw, err := os.ReadFile(backendFile(template))
+	var v struct {
+		Backend struct {
+			Type string `json:"type"`
+		} `json:"backend"`
+	}
+	return err == nil && json.Unmarshal(raw, &v) == nil && v.Backend.Type == "http"
 }
 
 // private takes everybody else's rights away from what tofu made.
