@@ -17,6 +17,9 @@ import (
 func TestAMachineThatDoesNotAnswerIsNamedAndHoldsUpNoOther(t *testing.T) {
 	for _, fault := range []talosim.FaultKind{talosim.NetworkRefuse, talosim.NetworkHang} {
 		t.Run(string(fault), func(t *testing.T) {
+			if fault == talosim.NetworkRefuse {
+				deep(t)
+			}
 			w := reattached(t)
 			machines := simulate(t, 3)
 			if err := machines[2].Inject(talosim.Fault{Kind: fault}); err != nil {
@@ -178,6 +181,9 @@ func TestAnApplyThatWasKilledIsContinued(t *testing.T) {
 		"when it is bootstrapped":          func(m *talosim.Machine) bool { return m.State().EtcdMember != "" },
 	} {
 		t.Run(moment, func(t *testing.T) {
+			if moment != "when it is installed" {
+				deep(t)
+			}
 			w := mirrored(t)
 			machines := simulate(t, 2)
 			c := cluster{Slots: []slot{controlPlane(machines[0]), worker(0, machines[1])}}

@@ -3,6 +3,7 @@ package provider_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -95,22 +96,35 @@ func TestSecretsAndConfigurationsAreMadeOnceAndStay(t *testing.T) {
 
 func TestMistakesAreFoundBeforeAnythingIsMade(t *testing.T) {
 	w := reattached(t)
-	w.write(offline)
-	for name, c := range map[string]struct{ from, to, want string }{
-		"endpoint":        {"https://10.0.0.1:6443", "http://10.0.0.1", "not an https URL"},
-		"machine type":    {`"controlplane"`, `"boss"`, "controlplane"},
-		"talos version":   {`"1.12.6"`, `"1.99.0"`, "1.2 to 1.12"},
-		"kubernetes":      {`"1.35.0"`, `"1.99.0"`, "too new"},
-		"no version":      {`"1.35.0"`, `"latest"`, "not a semantic version"},
-		"unknown key":     {`install = {`, `instal = {`, "machine.instal.disk"},
-		"file":            {`yamlencode({ machine = { install = { disk = "/dev/vda" } } })`, `"@/etc/passwd"`, "not followed"},
-		"secrets version": {`"v1.6"`, `"v9"`, "Talos version not usable"},
-	} {
-		w.write(strings.Replace(offline, c.from, c.to, 1))
-		out, code := w.try("validate", "-no-color")
-		if code == 0 || !strings.Contains(out, c.want) {
-			t.Errorf("%s: exit code %d, want %q: %s", name, code, c.want, out)
+	secrets, rest, _ := strings.Cut(offline, "data ")
+	configuration, _, _ := strings.Cut("data "+rest, "data \"talos_client_configuration\"")
+	config := secrets
+	mistakes := map[string]struct{ from, to, want string }{
+		"endpoint":     {"https://10.0.0.1:6443", "http://10.0.0.1", "not an https URL"},
+		"machine_type": {`"controlplane"`, `"boss"`, `got: "boss"`},
+		"talos":        {`"1.12.6"`, `"1.99.0"`, "1.2 to 1.12"},
+		"kubernetes":   {`"1.35.0"`, `"1.99.0"`, "too new"},
+		"no_version":   {`"1.35.0"`, `"latest"`, "not a semantic version"},
+		"unknown_key":  {`install = {`, `instal = {`, "machine.instal.disk"},
+		"file":         {`yamlencode({ machine = { install = { disk = "/dev/vda" } } })`, `"@/etc/passwd"`, "not followed"},
+	}
+	for name, m := range mistakes {
+		config += strings.Replace(strings.Replace(configuration, m.from, m.to, 1), `"cp"`, strconv.Quote(name), 1)
+	}
+	w.write(config + `resource "talos_machine_secrets" "old" { talos_version = "v9" }`)
+	out, code := w.try("validate", "-no-color")
+	if code == 0 {
+		t.Fatal(out)
+	}
+	for name, m := range mistakes {
+		_, told, found := strings.Cut(out, "with data.talos_machine_configuration."+name+",")
+		told, _, _ = strings.Cut(told, "Error:")
+		if !found || !strings.Contains(told, m.want) {
+			t.Errorf("%s: want %q, got %q in %s", name, m.want, told, out)
 		}
+	}
+	if !strings.Contains(out, "Talos version not usable with talos_machine_secrets.old,") {
+		t.Errorf("secrets: %s", out)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,25 +20,20 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6/tf6server"
 
 	"freehold.dev/freehold/internal/cloud/talos/provider"
+	"freehold.dev/freehold/internal/cloud/tofu"
 )
 
-// findTofu finds OpenTofu: what FREEHOLD_TOFU names, the cache that `make` builds into, or PATH.
-func findTofu(t *testing.T) string {
+// findTofu finds OpenTofu as the plane does.
+var findTofu = sync.OnceValues(func() (tofu.Binary, error) {
+	return tofu.Find(context.Background(), os.Getenv("FREEHOLD_TOFU"))
+})
+
+// deep marks a test that a short run leaves out.
+func deep(t *testing.T) {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
+	if testing.Short() {
+		t.Skip("a deep variant: it runs without -short")
 	}
-	for _, p := range []string{os.Getenv("FREEHOLD_TOFU"), filepath.Join(cache, "freehold", "tofu-1.12.6", "tofu")} {
-		if info, err := os.Stat(p); p != "" && err == nil && info.Mode().IsRegular() {
-			return p
-		}
-	}
-	p, err := exec.LookPath("tofu")
-	if err != nil {
-		t.Skip("there is no tofu here; `make tofu` builds it")
-	}
-	return p
 }
 
 // workspace is a folder in which tofu runs with this package's provider.
@@ -46,6 +42,8 @@ type workspace struct {
 	tofu string
 	dir  string
 	env  []string
+	// installs: the provider has to be installed before it can be used.
+	installs bool
 }
 
 // reattached gives a workspace whose provider is served from this process.
@@ -62,12 +60,18 @@ func mirrored(t *testing.T) *workspace {
 	if err := buildProvider(); err != nil {
 		t.Fatal(err)
 	}
-	return newWorkspace(t, fmt.Sprintf("disable_checkpoint = true\nprovider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror))
+	w := newWorkspace(t, fmt.Sprintf("disable_checkpoint = true\nprovider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror))
+	w.installs = true
+	return w
 }
 
 func newWorkspace(t *testing.T, cliConfig string) *workspace {
 	t.Helper()
-	w := &workspace{t: t, tofu: findTofu(t), dir: t.TempDir()}
+	binary, err := findTofu()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &workspace{t: t, tofu: binary.Path, dir: t.TempDir()}
 	config := filepath.Join(t.TempDir(), "tofurc")
 	w.writeTo(config, cliConfig)
 	w.env = []string{
@@ -164,7 +168,7 @@ func (w *workspace) tryApply(config string) (string, int) {
 func (w *workspace) write(config string) {
 	w.t.Helper()
 	w.writeTo(filepath.Join(w.dir, "main.tf"), config)
-	if _, err := os.Stat(filepath.Join(w.dir, ".terraform")); err != nil {
+	if _, err := os.Stat(filepath.Join(w.dir, ".terraform")); w.installs && err != nil {
 		w.run("init", "-no-color", "-input=false")
 	}
 }
