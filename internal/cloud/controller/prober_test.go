@@ -232,7 +232,10 @@ func inUse() int64 {
 }
 
 func TestManyMachinesTakeBoundedGoroutinesAndMemory(t *testing.T) {
-	const n = 100
+	n := 100
+	if testing.Short() {
+		n = 30
+	}
 	r := newRig(t)
 	// A hundred handshakes at once take a small machine a while.
 	r.timeout, r.interval, r.fast = 5*time.Second, 2*time.Second, time.Second
@@ -251,25 +254,25 @@ func TestManyMachinesTakeBoundedGoroutinesAndMemory(t *testing.T) {
 		r.untilMachine(m, "seen", func(s cloud.MachineStatus) bool { return s.Maintenance })
 	}
 	// The simulated side of each connection counts as well.
-	took, kib := runtime.NumGoroutine()-goroutines, (inUse()-memory)/n/1024
+	took, kib := runtime.NumGoroutine()-goroutines, (inUse()-memory)/int64(n)/1024
 	t.Logf("%d machines and their simulation take %d goroutines, and %d KiB each", n, took, kib)
 	if took > 64+30*n || kib > 512 {
 		t.Error("that is too many, or too much")
 	}
-	for _, m := range machines[:50] {
+	for _, m := range machines[:n/2] {
 		if err := m.Inject(talosim.Fault{Kind: talosim.NetworkHang}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, m := range machines[:50] {
+	for _, m := range machines[:n/2] {
 		r.untilMachine(m, "away", func(s cloud.MachineStatus) bool { return !s.Connected })
 	}
-	for _, m := range machines[50:] {
+	for _, m := range machines[n/2:] {
 		if s := r.machine(m).Status; !s.Connected {
 			t.Errorf("%s is held up by the others: %+v", m.Address(), s)
 		}
 	}
-	for _, m := range machines[:50] {
+	for _, m := range machines[:n/2] {
 		if err := m.Clear(""); err != nil {
 			t.Fatal(err)
 		}
