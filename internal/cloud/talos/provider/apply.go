@@ -27,7 +27,7 @@ import (
 const defaultTimeout = 10 * time.Minute
 
 // applyResource is talos_machine_configuration_apply.
-type applyResource struct{}
+type applyResource struct{ failed *unconfigured }
 
 var (
 	_ resource.ResourceWithModifyPlan     = (*applyResource)(nil)
@@ -181,7 +181,7 @@ func (r *applyResource) Create(ctx context.Context, req resource.CreateRequest, 
 	}
 	limit, diags := plan.Timeouts.Create(ctx, defaultTimeout)
 	resp.Diagnostics.Append(diags...)
-	if resp.Diagnostics.HasError() || !deliver(ctx, &plan, limit, &resp.Diagnostics) {
+	if resp.Diagnostics.HasError() || !r.deliver(ctx, &plan, limit, &resp.Diagnostics) {
 		return
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
@@ -200,20 +200,22 @@ func (r *applyResource) Update(ctx context.Context, req resource.UpdateRequest, 
 	}
 	limit, diags := plan.Timeouts.Update(ctx, defaultTimeout)
 	resp.Diagnostics.Append(diags...)
-	if resp.Diagnostics.HasError() || delivers(state, plan) && !deliver(ctx, &plan, limit, &resp.Diagnostics) {
+	if resp.Diagnostics.HasError() || delivers(state, plan) && !r.deliver(ctx, &plan, limit, &resp.Diagnostics) {
 		return
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
 }
 
 // deliver applies the planned configuration and completes the plan's computed values.
-func deliver(ctx context.Context, plan *applyModel, limit time.Duration, diags *diag.Diagnostics) bool {
+func (r *applyResource) deliver(ctx context.Context, plan *applyModel, limit time.Duration, diags *diag.Diagnostics) bool {
 	m, ok := plan.machine(ctx, diags)
 	if !ok {
 		return false
 	}
 	config := []byte(plan.MachineConfiguration.ValueString())
+	r.failed.set(m, false)
 	result, err := m.apply(ctx, limit, config, plan.ApplyMode.ValueString())
+	r.failed.set(m, err != nil)
 	redactor := func() *talos.Redactor { return talos.NewRedactor(config, string(m.creds.key)) }
 	if err != nil {
 		summary, detail := explain(m, applying, err, redactor().Redact)

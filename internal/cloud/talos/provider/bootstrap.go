@@ -15,7 +15,7 @@ import (
 const bootstrapID = "machine_bootstrap"
 
 // bootstrapResource is talos_machine_bootstrap. It acts once, at creation.
-type bootstrapResource struct{}
+type bootstrapResource struct{ failed *unconfigured }
 
 var (
 	_ resource.ResourceWithModifyPlan  = (*bootstrapResource)(nil)
@@ -78,7 +78,7 @@ func (r *bootstrapResource) Create(ctx context.Context, req resource.CreateReque
 	if !ok || resp.Diagnostics.HasError() {
 		return
 	}
-	if err := m.bootstrap(ctx, limit); err != nil {
+	if err := m.bootstrap(ctx, limit, r.failed); err != nil {
 		resp.Diagnostics.AddError(explain(m, bootstrapping, err, hideKey(m)))
 		return
 	}

@@ -57,6 +57,9 @@ func explain(m *machine, op operation, err error, redact func(string) string) (s
 			"cluster's authority. It was left as it is.\n\nCheck that the address is right. To use the machine here, reset it first "+
 			"(talosctl reset --system-labels-to-wipe STATE --system-labels-to-wipe EPHEMERAL --reboot, with the other cluster's talosconfig), "+
 			"or boot it from Talos' installation medium, so that it comes up in maintenance mode.", m.address)
+	case errors.Is(err, errUnconfigured):
+		return who + " has no configuration", fmt.Sprintf("The machine at %s is in maintenance mode, since its configuration could not be applied: "+
+			"that error is told beside this one. It was not waited for any longer.", m.address)
 	case errors.As(err, &over) && errors.Is(over.last, errMaintenance):
 		return who + " has no configuration", fmt.Sprintf("The machine at %s was still in maintenance mode after %s while %s.\n\n"+
 			"Apply its configuration first (talos_machine_configuration_apply), and let this resource depend on it.", m.address, over.after, doing)

@@ -89,8 +89,9 @@ func applyOnce(ctx context.Context, c *client.Client, as sighting, config []byte
 	return result, nil
 }
 
-// bootstrap makes the machine the first member of its cluster's etcd, or finds that this was done before.
-func (m *machine) bootstrap(ctx context.Context, limit time.Duration) error {
+// bootstrap makes the machine the first member of its cluster's etcd, or finds that this was done before. It does not
+// wait for a configuration that was not taken.
+func (m *machine) bootstrap(ctx context.Context, limit time.Duration, failed *unconfigured) error {
 	var patience repeats
 	return attempts(ctx, limit, func(ctx context.Context) error {
 		err := m.reach(ctx, func(ctx context.Context, as sighting, c *client.Client) error {
@@ -104,6 +105,8 @@ func (m *machine) bootstrap(ctx context.Context, limit time.Duration) error {
 			return nil
 		case status.Code(err) == codes.FailedPrecondition && strings.Contains(err.Error(), "control plane"):
 			return final{err}
+		case errors.Is(err, errMaintenance) && failed.has(m):
+			return patience.judge(errUnconfigured)
 		}
 		return patience.judge(err)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -27,6 +28,28 @@ var errForeign = errors.New("the machine is configured already, by another clust
 
 // errMaintenance: the machine has no configuration yet, and what was asked needs one.
 var errMaintenance = errors.New("the machine is in maintenance mode: it has no configuration yet")
+
+// errUnconfigured: the machine is in maintenance mode, and will stay there.
+var errUnconfigured = errors.New("the machine was not configured")
+
+// unconfigured remembers the machines whose configuration was not applied, so that nothing that needs it waits for the
+// whole of its time: what bootstraps a cluster need not depend on the configurations of all its machines.
+type unconfigured struct{ machines sync.Map }
+
+func (u *unconfigured) key(m *machine) [2]string { return [2]string{m.address, string(m.creds.ca)} }
+
+func (u *unconfigured) set(m *machine, failed bool) {
+	if failed {
+		u.machines.Store(u.key(m), true)
+		return
+	}
+	u.machines.Delete(u.key(m))
+}
+
+func (u *unconfigured) has(m *machine) bool {
+	_, ok := u.machines.Load(u.key(m))
+	return ok
+}
 
 // gaveUp: the deadline passed.
 type gaveUp struct {
@@ -91,7 +114,7 @@ func (r *repeats) judge(err error) error {
 	}
 	code := status.Code(err)
 	switch {
-	case errors.Is(err, errForeign):
+	case errors.Is(err, errForeign), errors.Is(err, errUnconfigured):
 	case code == codes.InvalidArgument:
 		return final{err}
 	case code == codes.Unknown, code == codes.Internal, code == codes.PermissionDenied, code == codes.Unauthenticated, code == codes.Unimplemented:

@@ -17,6 +17,7 @@ const Address = "registry.opentofu.org/siderolabs/talos"
 
 type talosProvider struct {
 	version string
+	failed  unconfigured
 }
 
 // New gives the constructor that plugin servers ask for. One provider serves any number of runs at once.
@@ -47,8 +48,8 @@ func (p *talosProvider) Configure(context.Context, provider.ConfigureRequest, *p
 func (p *talosProvider) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{
 		func() resource.Resource { return &secretsResource{} },
-		func() resource.Resource { return &applyResource{} },
-		func() resource.Resource { return &bootstrapResource{} },
+		func() resource.Resource { return &applyResource{failed: &p.failed} },
+		func() resource.Resource { return &bootstrapResource{failed: &p.failed} },
 		func() resource.Resource { return &kubeconfigResource{} },
 	}
 }
