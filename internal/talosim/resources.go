@@ -11,6 +11,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	clusterres "github.com/siderolabs/talos/pkg/machinery/resources/cluster"
@@ -66,6 +67,7 @@ func (s *session) putHardware() {
 		sd := block.NewSystemDisk(block.NamespaceName, block.SystemDiskID)
 		sd.TypedSpec().DiskID, sd.TypedSpec().DevPath = "sda", "/dev/sda"
 		s.put(sd)
+		s.putVolumes(uint64(rec.DiskGiB) << 30)
 	}
 	platform := runtime.NewPlatformMetadataSpec(runtime.NamespaceName, "")
 	platform.TypedSpec().Platform = "metal"
@@ -74,6 +76,27 @@ func (s *session) putHardware() {
 	v.TypedSpec().Version = talosVersion
 	s.put(v)
 	s.put(runtime.NewSecurityStateSpec(runtime.NamespaceName))
+}
+
+// putVolumes publishes the partitions of an installed disk.
+func (s *session) putVolumes(diskSize uint64) {
+	const meta, state, efi = 1 << 20, 100 << 20, 2200 << 20
+	for i, p := range []struct {
+		id   string
+		size uint64
+		fs   block.FilesystemType
+	}{
+		{"EFI", efi, block.FilesystemTypeVFAT}, {constants.MetaPartitionLabel, meta, block.FilesystemTypeNone},
+		{constants.StatePartitionLabel, state, block.FilesystemTypeXFS},
+		{constants.EphemeralPartitionLabel, diskSize - efi - meta - state - 2<<20, block.FilesystemTypeXFS},
+	} {
+		v := block.NewVolumeStatus(block.NamespaceName, p.id)
+		*v.TypedSpec() = block.VolumeStatusSpec{
+			Phase: block.VolumePhaseReady, Type: block.VolumeTypePartition, Location: fmt.Sprintf("/dev/sda%d", i+1),
+			PartitionIndex: i + 1, ParentLocation: "/dev/sda", Size: p.size, PrettySize: fmt.Sprintf("%d MiB", p.size>>20), Filesystem: p.fs,
+		}
+		s.put(v)
+	}
 }
 
 // putNetwork publishes the machine's one link and address.

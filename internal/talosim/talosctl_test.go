@@ -12,6 +12,8 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+
+	"freehold.dev/freehold/internal/talosim"
 )
 
 // TestTalosctlWorksOnACluster drives machines with the real talosctl, which FREEHOLD_TALOSCTL names.
@@ -20,7 +22,14 @@ func TestTalosctlWorksOnACluster(t *testing.T) {
 	if talosctl == "" {
 		t.Skip("FREEHOLD_TALOSCTL is not set")
 	}
-	sim := newSim(t, "")
+	// talosctl looks every second, and takes a machine that rebooted between two looks for one that never did.
+	timing := talosim.Fast
+	timing.Boot = 3 * time.Second
+	sim, err := talosim.New(talosim.Options{Timing: timing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
 	machines := addMachines(t, sim, 2)
 	cp, worker := machines[0].Address().String(), machines[1].Address().String()
 	te := newTenant(t, "prod", machines[0].Address())
@@ -83,7 +92,7 @@ func TestTalosctlWorksOnACluster(t *testing.T) {
 	run("get members -n "+cp, machines[1].State().Hostname, "worker", "controlplane")
 	run("get nodeaddress -n "+worker, worker)
 	run("get machineconfig -n "+worker+" -o yaml", "type: worker")
-	run("get rd -n "+cp, "MachineStatus")
+	run("get rd -n "+cp, "machinestatuses.runtime.talos.dev")
 	run("etcd members -n "+cp, machines[0].State().Hostname)
 	run("etcd status -n "+cp, cp)
 	run("logs etcd -n "+cp, "ready to serve")
