@@ -187,7 +187,7 @@ func installImage(talosVersion string) string {
 func validate(cfg config.Provider, mode validation.RuntimeMode) (err error) {
 	defer recovered(&err)
 	if _, err := cfg.Validate(mode, validation.WithLocal()); err != nil {
-		return fmt.Errorf("Talos refuses the configuration: %w", plainError(err))
+		return fmt.Errorf("refused by Talos: %w", plainError(err))
 	}
 	return nil
 }

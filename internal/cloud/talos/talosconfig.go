@@ -32,7 +32,7 @@ func Talosconfig(s *Secrets, req TalosconfigRequest) ([]byte, error) {
 	if len(req.Roles) > 0 {
 		var unknown []string
 		if roles, unknown = role.Parse(req.Roles); len(unknown) > 0 {
-			return nil, fmt.Errorf("Talos has no role %s", strings.Join(unknown, ", "))
+			return nil, fmt.Errorf("there is no Talos role %s", strings.Join(unknown, ", "))
 		}
 	}
 	ca, cert, key, err := s.credentials(req.TTL, roles)

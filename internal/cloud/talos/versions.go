@@ -70,11 +70,11 @@ func exampleVersion(what string) string {
 func CheckSupported(talosVersion, kubernetesVersion string) error {
 	t, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: talosVersion})
 	if err != nil {
-		return fmt.Errorf("Talos version %q: %w", talosVersion, err)
+		return fmt.Errorf("read the Talos version %q: %w", talosVersion, err)
 	}
 	k, err := compatibility.ParseKubernetesVersion(kubernetesVersion)
 	if err != nil {
-		return fmt.Errorf("Kubernetes version %q: %w", kubernetesVersion, err)
+		return fmt.Errorf("read the Kubernetes version %q: %w", kubernetesVersion, err)
 	}
 	if err := k.SupportedWith(t); err != nil {
 		return fmt.Errorf("Kubernetes %s does not run on Talos %s (%w): choose another of the two", kubernetesVersion, talosVersion, err)

@@ -46,7 +46,7 @@ func explain(m *machine, op operation, err error, redact func(string) string) (s
 		}
 		return text
 	}
-	var over *gaveUp
+	var over *gaveUpError
 	var stopped *interrupted
 	switch {
 	case errors.As(err, &stopped):
@@ -82,11 +82,6 @@ func answerText(err error) string {
 		return strings.TrimSpace(s.Message())
 	}
 	return err.Error()
-}
-
-func isStatus(err error) bool {
-	_, ok := status.FromError(err)
-	return ok
 }
 
 // isAnswer tells an answer of the machine from a failure to reach it.

@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/objectplanmodifier"
@@ -242,6 +241,6 @@ func (duration) ValidateString(_ context.Context, req validator.StringRequest, r
 		return
 	}
 	if d, err := time.ParseDuration(req.ConfigValue.ValueString()); err != nil || d < 0 {
-		resp.Diagnostics.AddAttributeError(req.Path, "Not a duration", fmt.Sprintf("%s must be a duration such as 720h.", path.Path(req.Path)))
+		resp.Diagnostics.AddAttributeError(req.Path, "Not a duration", fmt.Sprintf("%s must be a duration such as 720h.", req.Path))
 	}
 }

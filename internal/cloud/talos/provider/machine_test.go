@@ -217,21 +217,21 @@ func TestAttemptsEndAsTheyShould(t *testing.T) {
 		}
 	})
 	t.Run("deadline", func(t *testing.T) {
-		var over *gaveUp
+		var over *gaveUpError
 		err := attempts(t.Context(), 60*time.Millisecond, func(context.Context) error { return transient })
-		if !errors.As(err, &over) || over.last != transient || over.attempts == 0 {
+		if !errors.As(err, &over) || !errors.Is(over.last, transient) || over.attempts == 0 {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("the deadline does not hide what was wrong before", func(t *testing.T) {
-		var over *gaveUp
+		var over *gaveUpError
 		err := attempts(t.Context(), 60*time.Millisecond, func(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			return transient
 		})
-		if !errors.As(err, &over) || over.last != transient {
+		if !errors.As(err, &over) || !errors.Is(over.last, transient) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -241,7 +241,7 @@ func TestAttemptsEndAsTheyShould(t *testing.T) {
 			n++
 			return final{transient}
 		})
-		if err != transient || n != 1 {
+		if !errors.Is(err, transient) || n != 1 {
 			t.Errorf("%v after %d", err, n)
 		}
 	})
@@ -297,9 +297,9 @@ func TestDiagnosticsSayWhatToDoAndHideSecrets(t *testing.T) {
 		err  error
 		want []string
 	}{
-		{&gaveUp{after: time.Minute, attempts: 7, last: refused}, []string{"10.0.0.9 cannot be reached", "7 times in 1m0s", "10.0.0.9:50000", "switched on"}},
-		{&gaveUp{after: time.Minute, attempts: 7, last: errMaintenance}, []string{"has no configuration", "Apply its configuration first"}},
-		{&gaveUp{after: time.Minute, attempts: 7, last: status.Error(codes.FailedPrecondition, "time is not in sync yet")}, []string{"not ready in time", "time is not in sync"}},
+		{&gaveUpError{after: time.Minute, attempts: 7, last: refused}, []string{"10.0.0.9 cannot be reached", "7 times in 1m0s", "10.0.0.9:50000", "switched on"}},
+		{&gaveUpError{after: time.Minute, attempts: 7, last: errMaintenance}, []string{"has no configuration", "Apply its configuration first"}},
+		{&gaveUpError{after: time.Minute, attempts: 7, last: status.Error(codes.FailedPrecondition, "time is not in sync yet")}, []string{"not ready in time", "time is not in sync"}},
 		{errForeign, []string{"belongs to another cluster", "left as it is", "reset it first"}},
 		{status.Error(codes.InvalidArgument, "bad token hunter2"), []string{"10.0.0.9 refuses its configuration", "bad token [secret]"}},
 		{status.Error(codes.PermissionDenied, "not authorized"), []string{"denies access", "os:admin"}},

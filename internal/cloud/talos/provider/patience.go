@@ -51,15 +51,17 @@ func (u *unconfigured) has(m *machine) bool {
 	return ok
 }
 
-// gaveUp: the deadline passed.
-type gaveUp struct {
+// gaveUpError: the deadline passed.
+type gaveUpError struct {
 	after    time.Duration
 	attempts int
 	last     error
 }
 
-func (g *gaveUp) Error() string { return "gave up after " + g.after.String() + ": " + g.last.Error() }
-func (g *gaveUp) Unwrap() error { return g.last }
+func (g *gaveUpError) Error() string {
+	return "gave up after " + g.after.String() + ": " + g.last.Error()
+}
+func (g *gaveUpError) Unwrap() error { return g.last }
 
 // interrupted: the run was stopped.
 type interrupted struct{ last error }
@@ -94,7 +96,7 @@ func attempts(ctx context.Context, limit time.Duration, attempt func(context.Con
 			if ctx.Err() != nil {
 				return &interrupted{last: last}
 			}
-			return &gaveUp{after: time.Since(started).Round(time.Second / 10), attempts: n, last: last}
+			return &gaveUpError{after: time.Since(started).Round(time.Second / 10), attempts: n, last: last}
 		case <-timer.C:
 		}
 		pause = min(pause*8/5, longPause)
