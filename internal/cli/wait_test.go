@@ -140,7 +140,9 @@ func TestDeleteWaitsUntilItIsGone(t *testing.T) {
 	s := newShell(t)
 	populate(s.server)
 	b := s.background("delete", "tenant", "prod")
-	await(t, "the deletion's start", func() bool { return strings.Contains(b.err.String(), "tenant prod: forming") })
+	await(t, "the deletion's start", func() bool {
+		return strings.Contains(b.err.String(), "tenant prod: forming") && strings.Contains(b.err.String(), "machine prod-worker-0 ")
+	})
 	s.server.Put(client.KindMachine, "", client.Metadata{Name: w0}, client.MachineSpec{}, cloud.MachineStatus{})
 	await(t, "the release", func() bool {
 		return strings.Contains(b.err.String(), "machine prod-worker-0 (10.0.0.6:50000): released")
