@@ -96,13 +96,9 @@ func TestTenantLifecycleEndToEnd(t *testing.T) {
 // kubectl runs the real one with a kubeconfig and answers what it prints.
 func kubectl(t *testing.T, kubeconfig []byte, args ...string) string {
 	t.Helper()
-	program := os.Getenv("FREEHOLD_KUBECTL")
+	program := findKubectl()
 	if program == "" {
-		out, err := exec.Command("../tools/need.sh", "kubectl").Output()
-		if err != nil {
-			t.Fatalf("no kubectl: %v", err)
-		}
-		program = strings.TrimSpace(string(out))
+		t.Fatal("no kubectl: run make kubectl, or name one with FREEHOLD_KUBECTL")
 	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
