@@ -77,7 +77,7 @@ func CheckSupported(talosVersion, kubernetesVersion string) error {
 		return fmt.Errorf("read the Kubernetes version %q: %w", kubernetesVersion, err)
 	}
 	if err := k.SupportedWith(t); err != nil {
-		return fmt.Errorf("Kubernetes %s does not run on Talos %s (%w): choose another of the two", kubernetesVersion, talosVersion, err)
+		return fmt.Errorf("the Kubernetes version %s does not run on Talos %s (%w): choose another of the two", kubernetesVersion, talosVersion, err)
 	}
 	return nil
 }
@@ -89,10 +89,10 @@ func parseContract(version string) (*config.VersionContract, error) {
 	}
 	contract, err := config.ParseContractFromVersion(version)
 	if err != nil {
-		return nil, fmt.Errorf("Talos version %q is not a version: write it like \"1.12.6\"", clip(version, 64))
+		return nil, fmt.Errorf("the Talos version %q is not a version: write it like \"1.12.6\"", clip(version, 64))
 	}
 	if contract.Greater(newestContract) || oldestContract.Greater(contract) {
-		return nil, fmt.Errorf("Talos version %s is not known here: this build knows %d.%d to %d.%d", strings.TrimPrefix(version, "v"),
+		return nil, fmt.Errorf("the Talos version %s is not known here: this build knows %d.%d to %d.%d", strings.TrimPrefix(version, "v"),
 			oldestContract.Major, oldestContract.Minor, newestContract.Major, newestContract.Minor)
 	}
 	return contract, nil
