@@ -54,12 +54,7 @@ context "dev" is saved and made current, so that "freehold get tenants" works in
 				if err := p.enterSandbox(cmd.Context(), sim); err != nil {
 					return err
 				}
-				line := fmt.Sprintf("freehold ready  api=%s  data=%s  machines=%d  user=%s", p.url, s.Data, len(sim.Machines()), devUser)
-				if p.generatedPassword != "" {
-					line += "  password=" + p.generatedPassword
-				}
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
-				return err
+				return p.tellReady(cmd.OutOrStdout(), fmt.Sprintf("machines=%d", len(sim.Machines())))
 			})
 		},
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -13,7 +15,7 @@ func serverCommand() *cobra.Command {
 		Long: `Runs the management plane until it is stopped by SIGINT or SIGTERM.
 
 At the first start the user "admin" is made, with the password in FREEHOLD_ADMIN_PASSWORD, or with one that is made up
-and printed once. One line on the standard output tells that the plane is ready; logs go to the standard error, as JSON.`,
+and told once. One line on the standard output tells that the plane is ready; logs go to the standard error, as JSON.`,
 		Example: `  freehold server --data /var/lib/freehold --listen :8080
   freehold server --config /etc/freehold/server.yaml`,
 		Args: cobra.NoArgs,
@@ -23,11 +25,7 @@ and printed once. One line on the standard output tells that the plane is ready;
 				return err
 			}
 			return runPlane(cmd.Context(), s, func(p *plane) error {
-				if p.generatedPassword != "" {
-					fmt.Fprintf(cmd.OutOrStdout(), "The password of the user admin is %s  (it is not shown again)\n", p.generatedPassword)
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "freehold ready  api=%s  data=%s\n", p.url, s.Data)
-				return err
+				return p.tellReady(cmd.OutOrStdout())
 			})
 		},
 	}
@@ -35,4 +33,14 @@ and printed once. One line on the standard output tells that the plane is ready;
 	cmd.Flags().String("data", "/var/lib/freehold", "the folder that holds everything; keep it private")
 	cmd.Flags().String("listen", ":8080", "the address to serve the API on")
 	return cmd
+}
+
+// tellReady prints the one line that says that the plane serves, with what a person or a script needs next.
+func (p *plane) tellReady(out io.Writer, more ...string) error {
+	fields := append([]string{"freehold ready", "api=" + p.url, "data=" + p.settings.Data}, more...)
+	if p.generatedPassword != "" {
+		fields = append(fields, "user=admin", "password="+p.generatedPassword+" (not shown again)")
+	}
+	_, err := fmt.Fprintln(out, strings.Join(fields, "  "))
+	return err
 }
