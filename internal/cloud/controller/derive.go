@@ -234,22 +234,31 @@ func (v *View) controlPlaneReady() bool {
 
 // quorum: more than half of etcd's voting members are healthy machines of ours.
 func (v *View) quorum(machines []*cloud.Machine) bool {
-	healthy, others := v.voters(machines)
-	return healthy > len(others)
-}
-
-// voters counts etcd's voting members that are healthy machines of ours, and names the others.
-func (v *View) voters(machines []*cloud.Machine) (healthy int, others []string) {
+	healthy, voters := 0, 0
 	for _, e := range v.Probe.Etcd {
-		switch {
-		case e.Learner:
-		case slices.ContainsFunc(machines, func(m *cloud.Machine) bool { return v.healthy(m) && isMember(e, m) }):
+		if e.Learner {
+			continue
+		}
+		voters++
+		if slices.ContainsFunc(machines, func(m *cloud.Machine) bool { return v.healthy(m) && isMember(e, m) }) {
 			healthy++
-		default:
-			others = append(others, fmt.Sprintf("%s (%x)", e.Name, e.ID))
 		}
 	}
-	return healthy, others
+	return healthy > voters/2
+}
+
+// strangers names etcd's voting members that are no machines of the tenant's, not even ones that are leaving.
+func (v *View) strangers() (names []string, voters int) {
+	for _, e := range v.Probe.Etcd {
+		if e.Learner {
+			continue
+		}
+		voters++
+		if !slices.ContainsFunc(v.Machines, func(m *cloud.Machine) bool { return isMember(e, m) }) {
+			names = append(names, fmt.Sprintf("%s (%x)", e.Name, e.ID))
+		}
+	}
+	return names, voters
 }
 
 // isMember: the etcd member runs on the machine.
@@ -328,15 +337,15 @@ func (v *View) reportEtcd(conditions *[]cloud.Condition) {
 	for _, m := range machines {
 		well = well && v.healthy(m)
 	}
-	healthy, others := v.voters(machines)
+	strangers, voters := v.strangers()
 	var message string
 	switch {
 	case !well:
 	case len(v.Probe.Etcd) == 0:
 		message = "no control-plane machine lists etcd's members: etcd has no quorum, or does not run"
-	case len(others) > 0:
+	case len(strangers) > 0:
 		message = fmt.Sprintf("%d of etcd's %d voting members are not machines of this tenant: %s; if they are gone for good, remove them (talosctl etcd remove-member)",
-			len(others), healthy+len(others), strings.Join(others, ", "))
+			len(strangers), voters, strings.Join(strangers, ", "))
 	}
 	v.report(conditions, cloud.ConditionEtcdUnhealthy, message != "", reasonMembers, message, reasonQuorum)
 }

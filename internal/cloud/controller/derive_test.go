@@ -339,6 +339,10 @@ func TestWhatIsWrongWithTheControlPlaneIsSaid(t *testing.T) {
 	if got := of(v, cloud.ConditionEtcdUnhealthy); !strings.Contains(got, "1 of etcd's 4") || !strings.Contains(got, "gone (abc)") {
 		t.Errorf("EtcdUnhealthy: %q", got)
 	}
+	leaving := served(sketch("CP 2 rrx"))
+	if got := of(leaving, cloud.ConditionEtcdUnhealthy); got != "" {
+		t.Errorf("EtcdUnhealthy while a member is on its way out: %q", got)
+	}
 	v.Probe.Etcd = nil
 	if got := of(v, cloud.ConditionEtcdUnhealthy); !strings.Contains(got, "no quorum") {
 		t.Errorf("EtcdUnhealthy: %q", got)

@@ -59,11 +59,25 @@ func nextStatus(m *cloud.Machine, out outcome, now time.Time, unreachableAfter, 
 		s.Stage, s.Ready, s.Maintenance = cloud.StageConfiguring, false, false
 	default:
 		s = observed(s, out, unready)
+		if relapsed(m, s) {
+			s.LastError = relapse
+		}
 	}
 	if owned(m) {
 		s.Stage, s.Ready, s.LastError = m.Status.Stage, m.Status.Ready, m.Status.LastError
 	}
 	return s
+}
+
+// relapse is what is told of a machine that lost its configuration.
+const relapse = "it is in maintenance mode, though it was configured: it was reset, or replaced by another; delete it to have another machine in its place"
+
+// relapsed: the machine was configured for its tenant, and then in maintenance mode.
+func relapsed(m *cloud.Machine, now cloud.MachineStatus) bool {
+	if !now.Maintenance || !cloud.Assigned(m) {
+		return false
+	}
+	return m.Status.LastError == relapse || !m.Status.Maintenance && m.Status.Role != ""
 }
 
 // observed is the status that a machine's own answer leads to.

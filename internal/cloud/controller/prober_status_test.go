@@ -70,6 +70,28 @@ func TestAMachineBehindUnknownSecretsIsConfiguring(t *testing.T) {
 	}
 }
 
+func TestAMachineThatLostItsConfigurationSaysSo(t *testing.T) {
+	reset := outcome{seen: &machineapi.Observation{Status: machineapi.Status{Stage: cloud.StageInitializing, Maintenance: true}}}
+	m := machine(1, "w", cloud.RoleWorker, 'i')
+	if m.Status = next(m, reset, noon); m.Status.LastError != "" {
+		t.Errorf("one that waits for its first configuration: %q", m.Status.LastError)
+	}
+	m = machine(1, "w", cloud.RoleWorker, 'r')
+	for range 2 {
+		if m.Status = next(m, reset, noon); m.Status.LastError != relapse {
+			t.Errorf("one that was ready: %q", m.Status.LastError)
+		}
+	}
+	ready := outcome{seen: &machineapi.Observation{Status: machineapi.Status{Stage: cloud.StageReady, Ready: true}, Role: cloud.RoleWorker}}
+	if m.Status = next(m, ready, noon); m.Status.LastError != "" {
+		t.Errorf("back: %q", m.Status.LastError)
+	}
+	delete(m.Labels, cloud.LabelTenant)
+	if m.Status = next(m, reset, noon); m.Status.LastError != "" {
+		t.Errorf("one that was released: %q", m.Status.LastError)
+	}
+}
+
 func TestWhatKeepsAMachineFromReadyShowsAfterAWhile(t *testing.T) {
 	m := machine(1, "w", cloud.RoleWorker, 'c')
 	out := outcome{seen: &machineapi.Observation{Status: machineapi.Status{Stage: cloud.StageConfiguring, Unmet: []string{"services: kubelet not healthy"}}}}

@@ -89,7 +89,7 @@ func (c *Tenant) arranged(w *world) bool {
 		return c.Type == cloud.ConditionMachinesMissing && c.Status == cloud.ConditionTrue
 	})
 	chosen := w.record.Bootstrap != "" || w.record.Bootstrapped || w.bootstrapMachine() == nil
-	return chosen && !missing && w.tenant.Status.ControlPlaneEndpoint == cmp.Or(w.tenant.Spec.ControlPlaneEndpoint, w.record.Endpoint)
+	return chosen && !missing && w.successor() == nil && w.tenant.Status.ControlPlaneEndpoint == cmp.Or(w.tenant.Spec.ControlPlaneEndpoint, w.record.Endpoint)
 }
 
 // listRemovals puts the machines to remove on the durable list and shows them as such.
@@ -279,21 +279,35 @@ type pool struct {
 }
 
 func readPool(r store.Reader) (*pool, error) {
-	all, _, err := cloud.Machines.List(r, store.Query{Index: "tenant", Value: ""})
+	all, _, err := cloud.Machines.List(r, store.Query{})
 	if err != nil {
 		return nil, err
 	}
+	return newPool(all), nil
+}
+
+// newPool is the pool among all machines.
+func newPool(all []*cloud.Machine) *pool {
 	p := &pool{}
-	for _, m := range all {
-		switch rank(m) {
-		case unfit:
-			p.passed = append(p.passed, fmt.Sprintf("%s (%s) %s", m.Name, m.Spec.ManagementAddress, whyUnfit(m)))
-		default:
-			p.machines = append(p.machines, m)
+	for i, m := range all {
+		if cloud.Assigned(m) {
+			continue
 		}
+		pass := func(why string) {
+			p.passed = append(p.passed, fmt.Sprintf("%s (%s) %s", m.Name, m.Spec.ManagementAddress, why))
+		}
+		if rank(m) == unfit {
+			pass(whyUnfit(m))
+			continue
+		}
+		if o := twin(all, i); o != nil {
+			pass(fmt.Sprintf("is the same machine as %s (%s)", o.Name, o.Spec.ManagementAddress))
+			continue
+		}
+		p.machines = append(p.machines, m)
 	}
 	slices.SortStableFunc(p.machines, func(a, b *cloud.Machine) int { return cmp.Compare(rank(a), rank(b)) })
-	return p, nil
+	return p
 }
 
 // Ranks of unassigned machines.
@@ -316,12 +330,34 @@ func rank(m *cloud.Machine) int {
 	return unfit
 }
 
+// twin is another registration of the i-th machine that comes before it: an assigned one, or an earlier one.
+func twin(all []*cloud.Machine, i int) *cloud.Machine {
+	for j, o := range all {
+		if j != i && (j < i || cloud.Assigned(o)) && sameMachine(o, all[i]) {
+			return o
+		}
+	}
+	return nil
+}
+
+// sameMachine tells whether two registrations are of one machine, which was found at two of its addresses. Vendors give
+// the same hardware UUID to many machines, but no two machines have the same addresses besides.
+func sameMachine(a, b *cloud.Machine) bool {
+	one, two := a.Status, b.Status
+	return one.Connected && two.Connected && one.Hardware.UUID != "" && one.Hardware.UUID == two.Hardware.UUID &&
+		len(one.Network.Addresses) > 0 && sameSet(one.Network.Addresses, two.Network.Addresses)
+}
+
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
 func whyUnfit(m *cloud.Machine) string {
 	switch {
 	case m.Deleting():
 		return "is being deleted"
 	case !m.Status.Connected:
-		return "does not answer"
+		return "cannot be used: " + cmp.Or(m.Status.LastError, "it does not answer")
 	}
 	return "is not in maintenance mode"
 }
@@ -439,16 +475,20 @@ func (c *Tenant) bind(tx store.Tx, w *world, g *cloud.NodeGroup, m *cloud.Machin
 }
 
 // chooseBootstrap fixes the machine that starts etcd, and with it the endpoint where none was declared. The choice
-// stands until that machine is removed: starting etcd on a second one would make a second cluster.
+// stands until that machine is removed: starting etcd on a second one would make a second cluster. An endpoint whose
+// machine is removed moves to another one.
 func (c *Tenant) chooseBootstrap(tx store.Tx, w *world) error {
 	rec := w.record
 	if rec.Bootstrap == "" && !rec.Bootstrapped {
 		if m := w.bootstrapMachine(); m != nil {
 			rec.Bootstrap, rec.BootstrapNode = slotOf(m), m.Spec.ManagementAddress
-			if a, err := cloud.ParseMachineAddress(m.Spec.ManagementAddress); err == nil && rec.Endpoint == "" && w.tenant.Spec.ControlPlaneEndpoint == "" {
-				rec.Endpoint = "https://" + net.JoinHostPort(a.Host, "6443")
+			if rec.Endpoint == "" && w.tenant.Spec.ControlPlaneEndpoint == "" {
+				rec.Endpoint = endpointAt(m)
 			}
 		}
+	}
+	if m := w.successor(); m != nil {
+		rec.Endpoint = endpointAt(m)
 	}
 	endpoint := cmp.Or(w.tenant.Spec.ControlPlaneEndpoint, rec.Endpoint)
 	if w.tenant.Status.ControlPlaneEndpoint == endpoint {
@@ -456,6 +496,35 @@ func (c *Tenant) chooseBootstrap(tx store.Tx, w *world) error {
 	}
 	w.tenant.Status.ControlPlaneEndpoint = endpoint
 	return cloud.Tenants.Update(tx, w.tenant)
+}
+
+// endpointAt is the endpoint of a cluster at one of its machines; "" if its address is not usable.
+func endpointAt(m *cloud.Machine) string {
+	a, err := cloud.ParseMachineAddress(m.Spec.ManagementAddress)
+	if err != nil {
+		return ""
+	}
+	return "https://" + net.JoinHostPort(a.Host, "6443")
+}
+
+// successor is the control-plane machine that takes over the derived endpoint from one that is removed; nil while that
+// one stays, or while no other could: in a cluster that lives, that is one which has joined it.
+func (w *world) successor() *cloud.Machine {
+	if w.record.Endpoint == "" || w.tenant.Spec.ControlPlaneEndpoint != "" {
+		return nil
+	}
+	var best *cloud.Machine
+	for _, m := range w.machines {
+		switch {
+		case !isControlPlane(m) || m.Deleting() || w.record.IsRemoving(slotOf(m)):
+		case endpointAt(m) == w.record.Endpoint:
+			return nil
+		case w.record.Bootstrapped && !w.inState(m):
+		case best == nil || away(best) && !away(m):
+			best = m
+		}
+	}
+	return best
 }
 
 // bootstrapMachine is the control-plane machine with the lowest slot that answers, else the one with the lowest slot

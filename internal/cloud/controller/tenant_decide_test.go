@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -278,5 +279,65 @@ func TestEtcdIsNeverStartedOnASecondMachine(t *testing.T) {
 	s.record.Bootstrapped = true
 	if p := rendered(t, s); !p.bootstraps || !bytes.Contains(p.config, []byte(`"node": "10.0.1.0"`)) {
 		t.Error("the note that etcd was started is gone")
+	}
+}
+
+func TestEndpointMovesOnlyFromAMachineThatGoes(t *testing.T) {
+	alive := func() stage {
+		s := full()
+		s.record.Bootstrapped, s.record.Slots = true, []string{"cp-0", "cp-1", "w-0"}
+		return s
+	}
+	declared := alive().deleting("cp-0")
+	declared.tenant.Spec.ControlPlaneEndpoint = "https://prod.example.com:6443"
+	silent := alive().removing("cp-0")
+	silent.record.Slots = append(silent.record.Slots, "cp-2")
+	at := time.Unix(0, 0)
+	silent.at("cp-1").Status.Connected, silent.at("cp-1").Status.DisconnectedAt = false, &at
+	alone := alive().removing("cp-0")
+	alone.record.Slots = []string{"cp-0"}
+	anew := alive().removing("cp-0")
+	anew.record.Bootstrapped, anew.record.Slots = false, nil
+	for name, c := range map[string]struct {
+		stage
+		want string
+	}{
+		"it stays": {alive(), ""}, "it goes": {alive().removing("cp-0"), "cp-1"}, "it is to go": {alive().deleting("cp-0"), "cp-1"},
+		"another goes": {alive().removing("cp-1"), ""}, "the first of the others is silent": {silent, "cp-2"},
+		"no other has joined": {alone, ""}, "the cluster starts anew": {anew, "cp-1"}, "it is declared": {declared, ""},
+	} {
+		got := ""
+		if m := c.successor(); m != nil {
+			got = slotOf(m)
+		}
+		if got != c.want {
+			t.Errorf("%s: %q follows, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestOneMachineIsTakenOnce(t *testing.T) {
+	s := newStage().with("w", cloud.RoleWorker, 4, 0, 1, 2, 3)
+	for i, m := range s.machines {
+		m.Status.Maintenance = true
+		m.Status.Hardware.UUID, m.Status.Network.Addresses = "same for all of its make", []string{"10.0.0.1", "10.1.0.1"}
+		if i == 3 {
+			m.Status.Network.Addresses = []string{"10.0.0.2"}
+		}
+		m.Labels = nil
+	}
+	names := func(p *pool) (out []string) {
+		for _, m := range p.machines {
+			out = append(out, m.Name)
+		}
+		return out
+	}
+	if d := cmp.Diff([]string{"m-w-0", "m-w-3"}, names(newPool(s.machines))); d != "" {
+		t.Errorf("the pool (-want +got):\n%s", d)
+	}
+	s.machines[2].Labels = map[string]string{cloud.LabelTenant: "other"}
+	p := newPool(s.machines)
+	if d := cmp.Diff([]string{"m-w-3"}, names(p)); d != "" || !strings.Contains(strings.Join(p.passed, " "), "is the same machine as m-w-2") {
+		t.Errorf("the pool beside an assigned one (-want +got):\n%s %v", d, p.passed)
 	}
 }
