@@ -8,29 +8,11 @@ import (
 	"freehold.dev/freehold/internal/cloud"
 	"freehold.dev/freehold/internal/kernel/rest"
 	"freehold.dev/freehold/internal/kernel/store"
+	"freehold.dev/freehold/internal/wire"
 )
 
-// wireMetadata is an object's metadata as it is served. Lists and maps are never null.
-func wireMetadata(m *store.Metadata, name string) client.Metadata {
-	w := client.Metadata{
-		Name: name, UID: m.UID, ResourceVersion: m.Revision, Generation: m.Generation,
-		CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, DeletionTimestamp: m.DeletionTimestamp,
-		Finalizers: m.Finalizers, Labels: m.Labels, Annotations: m.Annotations,
-	}
-	if w.Finalizers == nil {
-		w.Finalizers = []string{}
-	}
-	if w.Labels == nil {
-		w.Labels = map[string]string{}
-	}
-	if w.Annotations == nil {
-		w.Annotations = map[string]string{}
-	}
-	return w
-}
-
 func wireTenant(t *cloud.Tenant) client.Tenant {
-	w := client.Tenant{Metadata: wireMetadata(&t.Metadata, t.Name), Spec: t.Spec, Status: t.Status}
+	w := client.Tenant{Metadata: wire.Metadata(&t.Metadata, t.Name), Spec: t.Spec, Status: t.Status}
 	if t.Deleting() {
 		w.Status.Phase = cloud.PhaseRemoving
 	}
@@ -39,7 +21,7 @@ func wireTenant(t *cloud.Tenant) client.Tenant {
 
 func wireNodeGroup(g *cloud.NodeGroup) client.NodeGroup {
 	_, name := cloud.SplitName(g.Name)
-	w := client.NodeGroup{Metadata: wireMetadata(&g.Metadata, name), Spec: g.Spec, Status: g.Status}
+	w := client.NodeGroup{Metadata: wire.Metadata(&g.Metadata, name), Spec: g.Spec, Status: g.Status}
 	if g.Deleting() {
 		w.Status.Phase = cloud.PhaseRemoving
 	}
@@ -48,14 +30,14 @@ func wireNodeGroup(g *cloud.NodeGroup) client.NodeGroup {
 
 func wireMachine(m *cloud.Machine) client.Machine {
 	return client.Machine{
-		Metadata: wireMetadata(&m.Metadata, m.Name),
+		Metadata: wire.Metadata(&m.Metadata, m.Name),
 		Spec:     client.MachineSpec{ManagementAddress: m.Spec.ManagementAddress, Connected: m.Status.Connected},
 		Status:   m.Status,
 	}
 }
 
 func wireProvider(p *cloud.Provider) client.Provider {
-	w := client.Provider{Metadata: wireMetadata(&p.Metadata, p.Name), Spec: p.Spec, Status: p.Status}
+	w := client.Provider{Metadata: wire.Metadata(&p.Metadata, p.Name), Spec: p.Spec, Status: p.Status}
 	if w.Status.Mappings == nil {
 		w.Status.Mappings = []cloud.Mapping{}
 	}

@@ -29,7 +29,7 @@ func (a *API) Authenticate(r *http.Request) (context.Context, error) {
 	}
 	p, err := a.service.Verify(r.Context(), token)
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	return identity.NewContext(r.Context(), p), nil
 }
@@ -107,7 +107,7 @@ func (a *API) login(ctx context.Context, in *loginInput) (*loginOutput, error) {
 
 func (a *API) logout(ctx context.Context, _ *struct{}) (*logoutOutput, error) {
 	if err := a.service.Logout(ctx, identity.FromContext(ctx)); err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	cookie := sessionCookie(rest.Request(ctx), "")
 	cookie.MaxAge = -1

@@ -39,8 +39,8 @@ func unauthenticated() *rest.Problem {
 	return rest.Unauthorized("log in first: the credential is missing, expired or revoked")
 }
 
-// wire maps the errors of the service for the API that they are answered through, whose own mapping may not know them.
-func wire(err error) error {
+// mapped translates the errors of the service for the API that they are answered through, whose own mapping may not know them.
+func mapped(err error) error {
 	if p := Problem(err); p != nil {
 		return p
 	}
@@ -52,5 +52,5 @@ func failedLogin(err error) error {
 	if errors.Is(err, identity.ErrUnauthenticated) {
 		return &rest.Problem{Status: http.StatusUnauthorized, Reason: rest.ReasonUnauthorized, Message: "wrong user name or password"}
 	}
-	return wire(err)
+	return mapped(err)
 }

@@ -9,6 +9,7 @@ import (
 	"freehold.dev/freehold/internal/identity"
 	"freehold.dev/freehold/internal/kernel/rest"
 	"freehold.dev/freehold/internal/kernel/store"
+	"freehold.dev/freehold/internal/wire"
 )
 
 type (
@@ -44,7 +45,7 @@ func (a *API) listTokens(ctx context.Context, in *struct {
 	}
 	page, err := a.service.Tokens(ctx, in.Name, store.Query{Selector: selector, Offset: in.Offset, Limit: in.Limit})
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	out := client.List[client.APIToken]{
 		Metadata: client.ListMetadata{ResourceVersion: page.Revision}, Items: make([]client.APIToken, len(page.Items)), Total: page.Total,
@@ -73,7 +74,7 @@ func (a *API) createToken(ctx context.Context, in *struct {
 	}
 	t, text, err := a.service.CreateToken(ctx, input)
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	w := wireToken(t)
 	return &createdToken{
@@ -85,7 +86,7 @@ func (a *API) createToken(ctx context.Context, in *struct {
 func (a *API) getToken(ctx context.Context, in *tokenPath) (*tokenBody, error) {
 	t, err := a.service.Token(ctx, in.User, in.ID)
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	return &tokenBody{wireToken(t)}, nil
 }
@@ -93,7 +94,7 @@ func (a *API) getToken(ctx context.Context, in *tokenPath) (*tokenBody, error) {
 func (a *API) revokeToken(ctx context.Context, in *tokenPath) (*tokenBody, error) {
 	t, err := a.service.RevokeToken(ctx, in.User, in.ID)
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	return &tokenBody{wireToken(t)}, nil
 }
@@ -103,7 +104,7 @@ func wireToken(t *identity.Token) client.APIToken {
 	_, name, _ := strings.Cut(t.Name, "/")
 	expires := t.Spec.ExpiresAt
 	return client.APIToken{
-		Metadata: wireMetadata(&t.Metadata, name),
+		Metadata: wire.Metadata(&t.Metadata, name),
 		Spec:     client.APITokenSpec{ExpiresAt: &expires},
 		Status:   client.APITokenStatus{LastUsed: t.Status.LastUsed},
 	}

@@ -8,6 +8,7 @@ import (
 	"freehold.dev/freehold/internal/identity"
 	"freehold.dev/freehold/internal/kernel/rest"
 	"freehold.dev/freehold/internal/kernel/store"
+	"freehold.dev/freehold/internal/wire"
 )
 
 type (
@@ -41,7 +42,7 @@ func (a *API) listUsers(ctx context.Context, in *rest.ListInput) (*userList, err
 	}
 	page, err := a.service.Users(ctx, store.Query{Selector: selector, Offset: in.Offset, Limit: in.Limit})
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	out := client.List[client.User]{
 		Metadata: client.ListMetadata{ResourceVersion: page.Revision}, Items: make([]client.User, len(page.Items)), Total: page.Total,
@@ -58,7 +59,7 @@ func (a *API) createUser(ctx context.Context, in *userBody) (*createdUser, error
 	}
 	u, err := a.service.CreateUser(ctx, userInput(&in.Body, in.Body.Metadata.Name))
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	return &createdUser{Location: "/api/v1/users/" + u.Name, Body: wireUser(u)}, nil
 }
@@ -66,7 +67,7 @@ func (a *API) createUser(ctx context.Context, in *userBody) (*createdUser, error
 func (a *API) getUser(ctx context.Context, in *UserPath) (*userBody, error) {
 	u, err := a.service.User(ctx, in.Name)
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	return &userBody{wireUser(u)}, nil
 }
@@ -84,7 +85,7 @@ func (a *API) updateUser(ctx context.Context, in *struct {
 	}
 	u, err := a.service.UpdateUser(ctx, userInput(&in.Body, in.Name))
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	return &userBody{wireUser(u)}, nil
 }
@@ -92,7 +93,7 @@ func (a *API) updateUser(ctx context.Context, in *struct {
 func (a *API) deleteUser(ctx context.Context, in *UserPath) (*userBody, error) {
 	u, err := a.service.DeleteUser(ctx, in.Name)
 	if err != nil {
-		return nil, wire(err)
+		return nil, mapped(err)
 	}
 	return &userBody{wireUser(u)}, nil
 }
@@ -107,7 +108,7 @@ func userInput(u *client.User, name string) identity.UserInput {
 // wireUser leaves the password's hash behind.
 func wireUser(u *identity.User) client.User {
 	return client.User{
-		Metadata: wireMetadata(&u.Metadata, u.Name),
+		Metadata: wire.Metadata(&u.Metadata, u.Name),
 		Spec:     client.UserSpec{Role: string(u.Spec.Role)},
 		Status:   client.UserStatus{LastLogin: u.Status.LastLogin, ActiveTokens: u.Status.ActiveTokens},
 	}
