@@ -52,9 +52,12 @@ func (f *fakeSecrets) TenantSecrets(_ context.Context, tenant string) (*talos.Se
 	return nil, store.ErrNotFound
 }
 
+// someSecrets take seconds to make: the tests share them.
+var someSecrets = sync.OnceValues(func() (*talos.Secrets, error) { return talos.NewSecrets("1.12.6") })
+
 func (f *fakeSecrets) apply(t testing.TB, tenant string) *talos.Secrets {
 	t.Helper()
-	s, err := talos.NewSecrets("1.12.6")
+	s, err := someSecrets()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -241,13 +241,34 @@ type cluster struct {
 	cp, w   []*talosim.Machine
 }
 
+// madeSecrets are the secrets of clusters by name. They take seconds to make: tests share them.
+var madeSecrets struct {
+	mu sync.Mutex
+	of map[string]*talos.Secrets
+}
+
+func secretsOf(t testing.TB, cluster string) *talos.Secrets {
+	t.Helper()
+	madeSecrets.mu.Lock()
+	defer madeSecrets.mu.Unlock()
+	if s := madeSecrets.of[cluster]; s != nil {
+		return s
+	}
+	s, err := talos.NewSecrets("1.12.6")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if madeSecrets.of == nil {
+		madeSecrets.of = map[string]*talos.Secrets{}
+	}
+	madeSecrets.of[cluster] = s
+	return s
+}
+
 // declare stores the tenant and binds the machines to it.
 func (r *rig) declare(name string, machines []*talosim.Machine, controlPlanes int) *cluster {
 	r.t.Helper()
-	secrets, err := talos.NewSecrets("1.12.6")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	secrets := secretsOf(r.t, name)
 	c := &cluster{name: name, secrets: secrets, cp: machines[:controlPlanes], w: machines[controlPlanes:]}
 	r.update(func(tx store.Tx) error {
 		t := &cloud.Tenant{Spec: cloud.TenantSpec{

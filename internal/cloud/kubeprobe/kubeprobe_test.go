@@ -8,16 +8,20 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"freehold.dev/freehold/internal/cloud/talos"
 )
 
-// target makes credentials of a cluster; its CA is replaced by that of the test server.
+// cluster is the secrets of a cluster: they take seconds to make.
+var cluster = sync.OnceValues(func() (*talos.Secrets, error) { return talos.NewSecrets("1.12.6") })
+
+// target makes credentials of the cluster; its CA is replaced by that of the test server.
 func target(t *testing.T, s *httptest.Server) Target {
 	t.Helper()
-	secrets, err := talos.NewSecrets("1.12.6")
+	secrets, err := cluster()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +76,7 @@ func TestProbeTellsAnswersFromReadiness(t *testing.T) {
 func TestSomethingElseAtTheEndpointIsNotAvailable(t *testing.T) {
 	s := server(t, func(http.ResponseWriter, *http.Request) {})
 	other := target(t, s)
-	secrets, err := talos.NewSecrets("1.12.6")
+	secrets, err := cluster()
 	if err != nil {
 		t.Fatal(err)
 	}
