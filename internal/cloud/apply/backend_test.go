@@ -360,3 +360,34 @@ func TestEraseLeavesNothing(t *testing.T) {
 		t.Errorf("secrets of nobody: %v", err)
 	}
 }
+
+func TestAPlaceThatIsGivenBackWakesAllWhoCanHaveOne(t *testing.T) {
+	d := newDesk(t)
+	d.MaxParallel = 2
+	for _, tenant := range []string{"a", "b"} {
+		if err := d.enter(tenant, tenant, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tenant := range []string{"c", "d", "e", "c"} {
+		if err := d.enter(tenant, tenant, false); !errors.Is(err, ErrSaturated) {
+			t.Fatal(err)
+		}
+	}
+	if !d.Crowded() {
+		t.Error("nobody waits")
+	}
+	d.Service.leave("a")
+	// It was woken and does not come: its place is for others.
+	d.Service.leave("b")
+	d.Service.leave("b")
+	close(d.woken)
+	var woken []string
+	for tenant := range d.woken {
+		woken = append(woken, tenant)
+	}
+	if got := strings.Join(woken, " "); got != "c d e" || d.Crowded() {
+		t.Errorf("woken %s", got)
+	}
+	d.woken = make(chan string, 100)
+}

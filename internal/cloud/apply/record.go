@@ -61,6 +61,7 @@ type Run struct {
 	ID      string `json:"id"`
 	Trigger string `json:"trigger"`
 	Destroy bool   `json:"destroy,omitempty"`
+	Partial bool   `json:"partial,omitempty"`
 	// Digest of the configuration.
 	Digest     string        `json:"digest"`
 	Credential []byte        `json:"credential"` // SHA-256

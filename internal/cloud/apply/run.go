@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"freehold.dev/freehold/internal/cloud/tofu"
+	"freehold.dev/freehold/internal/kernel/secrets"
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
@@ -19,8 +20,8 @@ type Spec struct {
 	UID, Tenant string
 	// Trigger says in a few words why there is a run.
 	Trigger string
-	// Destroy: the run takes everything away.
-	Destroy bool
+	// Destroy: the run takes everything away; Partial: all but what does not answer, which is left to a later one.
+	Destroy, Partial bool
 	// Digest of what is applied; it becomes Record.Applied when the run succeeds.
 	Digest string
 	Stages []tofu.Stage
@@ -63,7 +64,7 @@ func (s *Service) begin(ctx context.Context, spec Spec) (*Run, error) {
 	}
 	now := s.Now()
 	run := &Run{
-		ID: id.String(), Trigger: spec.Trigger, Destroy: spec.Destroy, Digest: spec.Digest, Credential: digest(credential),
+		ID: id.String(), Trigger: spec.Trigger, Destroy: spec.Destroy, Partial: spec.Partial, Digest: spec.Digest, Credential: digest(credential),
 		Started: now, Deadline: now.Add(s.Deadline), Grace: s.Grace,
 	}
 	req := tofu.Request{
@@ -118,7 +119,7 @@ func (s *Service) follow(uid, tenant string, run Run) {
 		if err == nil {
 			err = s.settle(s.ctx, uid)
 		}
-		if err != nil {
+		if err != nil && s.ctx.Err() == nil {
 			s.Logger.Error("a run could not be settled; it is tried again", "tenant", tenant, "run", run.ID, "error", err)
 		}
 	})
@@ -168,9 +169,14 @@ func (s *Service) settle(ctx context.Context, uid string) error {
 	} else if after.State != nil && after.State.Version != after.Projected {
 		held, pullErr = s.project(ctx, uid)
 	}
-	if pullErr != nil && outcome.Result == tofu.Succeeded {
+	switch {
+	case errors.Is(pullErr, tofu.ErrPassphrase) || errors.Is(pullErr, secrets.ErrMismatch):
+		// Trying again does not help, and no other run can start from this state either.
 		outcome.Result = tofu.Failed
 		outcome.Error = &tofu.Failure{Phase: tofu.PhaseSaving, Summary: "The state could not be read back", Detail: pullErr.Error()}
+	case pullErr != nil:
+		// What is decided next needs to know what the state holds.
+		return pullErr
 	}
 	err = s.Store.Update(ctx, func(tx store.Tx) error {
 		rec, err := ReadRecord(tx, uid)
@@ -215,7 +221,10 @@ func (s *Service) conclude(rec *Record, o tofu.Outcome) {
 	case tofu.Succeeded:
 		rec.Applied, rec.Failures, rec.RetryAt = rec.Run.Digest, 0, time.Time{}
 		if rec.Run.Destroy {
-			rec.Applied, rec.Touched, rec.Removing = "", nil, nil
+			rec.Applied = ""
+		}
+		if rec.Run.Destroy && !rec.Run.Partial {
+			rec.Touched, rec.Removing = nil, nil
 		}
 	case tofu.Interrupted:
 		rec.RetryAt = time.Time{} // not the configuration's fault: again at once

@@ -214,18 +214,25 @@ func (s *Service) enter(uid, tenant string, force bool) error {
 	return nil
 }
 
-// leave gives the place back and wakes the tenant that waited longest for one.
+// leave gives the place back and wakes the tenants that waited longest, as many as there are places: one that needs
+// its place no more must not leave the others waiting.
 func (s *Service) leave(uid string) {
 	s.mu.Lock()
 	delete(s.alive, uid)
-	next := ""
-	if len(s.waiting) > 0 {
-		next, s.waiting = s.waiting[0], s.waiting[1:]
-	}
+	n := min(len(s.waiting), max(0, s.MaxParallel-len(s.alive)))
+	next := s.waiting[:n:n]
+	s.waiting = s.waiting[n:]
 	s.mu.Unlock()
-	if next != "" {
-		s.Wake(next)
+	for _, tenant := range next {
+		s.Wake(tenant)
 	}
+}
+
+// Crowded tells whether tenants wait for a place among the runs.
+func (s *Service) Crowded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting) > 0
 }
 
 // Watched tells whether a run of the tenant is being followed.

@@ -25,6 +25,7 @@ type Applier interface {
 	Interrupt(ctx context.Context, uid string) error
 	Erase(ctx context.Context, uid string) error
 	Watched(uid string) bool
+	Crowded() bool
 	TenantSecrets(ctx context.Context, tenant string) (*talos.Secrets, error)
 }
 
@@ -45,6 +46,8 @@ type TenantConfig struct {
 	MachineTimeout time.Duration
 	// TeardownTimeout is how long a machine may take to be reset. Default 3 min.
 	TeardownTimeout time.Duration
+	// Patience is how long a run waits for a machine that fell silent while other tenants wait for its place. Default 30 s.
+	Patience time.Duration
 	// Workers is how many tenants are looked at at once. Default 16. How many applies run is the applier's to limit.
 	Workers int
 	// Members asks and changes etcd; nil: over the Talos API.
@@ -63,6 +66,7 @@ func NewTenant(cfg TenantConfig) *Tenant {
 	def(&cfg.Resync, 5*time.Minute)
 	def(&cfg.MachineTimeout, 10*time.Minute)
 	def(&cfg.TeardownTimeout, 3*time.Minute)
+	def(&cfg.Patience, 30*time.Second)
 	def(&cfg.Workers, 16)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -150,7 +154,9 @@ func (c *Tenant) attend(ctx context.Context, w *world) (reconcile.Result, error)
 		case errors.Is(err, apply.ErrRunning):
 			return reconcile.Result{After: time.Second}, nil
 		case err != nil:
-			return reconcile.Result{}, err
+			return reconcile.Result{}, errors.Join(err, c.report(ctx, w.tenant, func(s *cloud.TenantStatus) {
+				c.condition(s, cloud.ConditionApplied, cloud.ConditionFalse, "NotSettled", err.Error())
+			}))
 		}
 		return reconcile.Result{After: time.Millisecond}, nil
 	}
@@ -158,9 +164,31 @@ func (c *Tenant) attend(ctx context.Context, w *world) (reconcile.Result, error)
 		// What it makes would only be taken away again.
 		return reconcile.Result{After: 10 * time.Second}, c.cfg.Applier.Interrupt(ctx, w.tenant.UID)
 	}
-	return reconcile.Result{}, c.report(ctx, w.tenant, func(s *cloud.TenantStatus) {
+	var result reconcile.Result
+	if lost := w.lostDuring(run); lost != nil {
+		result.After = max(time.Second, c.cfg.Patience/3)
+		if c.cfg.Now().Sub(*lost.Status.DisconnectedAt) >= c.cfg.Patience && c.cfg.Applier.Crowded() {
+			// It waits for a machine while others wait for its place. What it did is saved, and it goes on without the
+			// machine.
+			return result, c.cfg.Applier.Interrupt(ctx, w.tenant.UID)
+		}
+	}
+	return result, c.report(ctx, w.tenant, func(s *cloud.TenantStatus) {
 		c.condition(s, cloud.ConditionApplied, cloud.ConditionFalse, "Applying", run.Trigger)
 	})
+}
+
+// lostDuring answers the machine that has been silent for longest of those that fell silent during the run, nil if none
+// did. Those that were silent before are no part of it.
+func (w *world) lostDuring(run *apply.Run) *cloud.Machine {
+	var lost *cloud.Machine
+	for _, m := range w.machines {
+		if away(m) && !m.Status.DisconnectedAt.Before(run.Started.Truncate(time.Second)) &&
+			(lost == nil || m.Status.DisconnectedAt.Before(*lost.Status.DisconnectedAt)) {
+			lost = m
+		}
+	}
+	return lost
 }
 
 // converge has the configuration applied that follows from what is declared and bound, unless it is applied already.
@@ -173,21 +201,30 @@ func (c *Tenant) converge(ctx context.Context, w *world, waits []string) (reconc
 		}))
 	}
 	verdict := w.verdict(p, waits, c.cfg.Now())
-	if err := c.report(ctx, w.tenant, func(s *cloud.TenantStatus) { c.reportVerdict(s, verdict) }); err != nil {
-		return reconcile.Result{}, err
+	var result reconcile.Result
+	if verdict.apply {
+		result, err = c.begin(ctx, w, p, &verdict)
+	} else {
+		result.After = verdict.after
 	}
-	if !verdict.apply {
-		return reconcile.Result{After: verdict.after}, nil
-	}
-	err = c.cfg.Applier.Begin(ctx, apply.Spec{
-		UID: w.tenant.UID, Tenant: w.tenant.Name, Trigger: verdict.message, Digest: p.digest,
+	return result, errors.Join(err, c.report(ctx, w.tenant, func(s *cloud.TenantStatus) { c.reportVerdict(s, verdict) }))
+}
+
+// begin starts an apply, and notes in the verdict when that was not to be.
+func (c *Tenant) begin(ctx context.Context, w *world, p *plan, v *verdict) (reconcile.Result, error) {
+	err := c.cfg.Applier.Begin(ctx, apply.Spec{
+		UID: w.tenant.UID, Tenant: w.tenant.Name, Trigger: v.message, Digest: p.goal(),
 		Stages: p.stages, Guard: w.guard(p), Slots: p.slots,
 	})
 	switch {
-	case errors.Is(err, apply.ErrSaturated), errors.Is(err, apply.ErrRunning):
-		return reconcile.Result{}, nil // woken when there is room, or when it ended
+	case errors.Is(err, apply.ErrSaturated):
+		v.reason = "Queued" // it is woken when there is room
+		return reconcile.Result{After: c.cfg.Resync / 10}, nil
+	case errors.Is(err, apply.ErrRunning):
+		return reconcile.Result{After: time.Second}, nil
 	case err != nil:
-		return reconcile.Result{}, fmt.Errorf("apply tenant %q: %w", w.tenant.Name, err)
+		err = fmt.Errorf("apply tenant %q: %w", w.tenant.Name, err)
+		v.reason, v.message = "NotStarted", err.Error()
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, err
 }

@@ -527,19 +527,14 @@ func (w *world) successor() *cloud.Machine {
 	return best
 }
 
-// bootstrapMachine is the control-plane machine with the lowest slot that answers, else the one with the lowest slot
-// that was not found silent.
+// bootstrapMachine is the control-plane machine with the lowest slot that answers.
 func (w *world) bootstrapMachine() *cloud.Machine {
-	var best *cloud.Machine
 	for _, m := range w.machines {
-		if !isControlPlane(m) || m.Deleting() || w.record.IsRemoving(slotOf(m)) || away(m) {
-			continue
-		}
-		if best == nil || m.Status.Connected && !best.Status.Connected {
-			best = m
+		if isControlPlane(m) && m.Status.Connected && !m.Deleting() && !w.record.IsRemoving(slotOf(m)) {
+			return m
 		}
 	}
-	return best
+	return nil
 }
 
 func list(s []string) string {

@@ -341,3 +341,56 @@ func TestOneMachineIsTakenOnce(t *testing.T) {
 		t.Errorf("the pool beside an assigned one (-want +got):\n%s %v", d, p.passed)
 	}
 }
+
+func TestMachineThatWasNotAskedYetIsWaitedFor(t *testing.T) {
+	s := full()
+	s.at("w-0").Status.Connected = false
+	if p := rendered(t, s); p.waits == "" || len(p.stages) > 0 {
+		t.Errorf("applied before anybody knows whether w-0 answers: %v", p.slots)
+	}
+	s.record.Slots = []string{"w-0"}
+	if p := rendered(t, s); p.waits != "" {
+		t.Errorf("a tenant that has it waits: %s", p.waits)
+	}
+}
+
+func TestSilentMachineInTheStateIsExcludedFromAppliesAlone(t *testing.T) {
+	s := full()
+	s.record.Slots = []string{"cp-0", "w-0"}
+	whole := rendered(t, s)
+	at := time.Unix(0, 0)
+	for _, slot := range s.record.Slots {
+		s.at(slot).Status.Connected, s.at(slot).Status.DisconnectedAt = false, &at
+	}
+	p := rendered(t, s)
+	want := []string{machineAddress("cp-0"), bootstrapAddress, machineAddress("w-0")}
+	if d := cmp.Diff(want, p.stages[len(p.stages)-1].Exclude); d != "" {
+		t.Errorf("excluded (-want +got):\n%s", d)
+	}
+	if p.digest != whole.digest || p.goal() == whole.goal() {
+		t.Errorf("goal %q", p.goal())
+	}
+	for name, c := range map[string]struct {
+		applied, reason string
+		apply           bool
+	}{
+		"all is applied":         {p.digest, "Applied", false},
+		"all but theirs is":      {p.goal(), "Waiting", false},
+		"something else is":      {"old", "Applying", true},
+		"theirs is still to do":  {p.digest + " without " + bootstrapAddress, "Applying", true},
+		"nothing is applied yet": {"", "Applying", true},
+	} {
+		s.record.Applied = c.applied
+		if v := s.verdict(p, nil, at); v.reason != c.reason || v.apply != c.apply {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	s.record.Applied = p.goal()
+	if v := s.verdict(whole, nil, at); !v.apply {
+		t.Errorf("they answer again: %+v", v)
+	}
+	s.record.Bootstrapped = true
+	if p := rendered(t, s); len(p.exclude) != 2 {
+		t.Errorf("excluded once etcd was started: %v", p.exclude)
+	}
+}

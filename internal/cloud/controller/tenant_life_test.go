@@ -93,7 +93,7 @@ func startPlane(folder string, log *slog.Logger, config func(*apply.Config)) (*p
 		UnreachableAfter: 3 * time.Second, Wake: func(id string) { m.Wake(ProberName, id) }})
 	status := NewStatus(StatusConfig{Store: s, Credentials: creds, Interval: time.Second, FastInterval: 200 * time.Millisecond, UnreachableAfter: 3 * time.Second})
 	tenant := NewTenant(TenantConfig{Store: s, Applier: p.applier, Modules: provider.Default(), Logger: log,
-		Debounce: 200 * time.Millisecond, MachineTimeout: 30 * time.Second, TeardownTimeout: 30 * time.Second})
+		Debounce: 200 * time.Millisecond, Patience: 2 * time.Second, MachineTimeout: 30 * time.Second, TeardownTimeout: 30 * time.Second})
 	for _, c := range []reconcile.Controller{tenant.Controller(), prober.Controller(), status.Controller()} {
 		if err := m.Add(c); err != nil {
 			cancel()

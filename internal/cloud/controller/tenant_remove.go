@@ -92,7 +92,10 @@ func (c *Tenant) leaveEtcd(ctx context.Context, w *world, m *cloud.Machine) (str
 	if seen.healthy <= voters/2 {
 		return fmt.Sprintf("of the %d etcd members that would be left only %d are healthy, and that is no quorum; bring the others back first", voters, seen.healthy), nil
 	}
-	leaveErr := c.cfg.Members.Leave(ctx, w.tenant.Name, m)
+	leaveErr := errSilent
+	if !away(m) {
+		leaveErr = c.cfg.Members.Leave(ctx, w.tenant.Name, m)
+	}
 	if leaveErr == nil {
 		return "", nil
 	}
@@ -113,6 +116,9 @@ type survey struct {
 func (c *Tenant) survey(ctx context.Context, tenant string, machines []*cloud.Machine) survey {
 	var s survey
 	for _, o := range machines {
+		if away(o) {
+			continue
+		}
 		members, err := c.cfg.Members.List(ctx, tenant, o)
 		if err != nil {
 			continue
@@ -128,6 +134,9 @@ func (c *Tenant) survey(ctx context.Context, tenant string, machines []*cloud.Ma
 func (c *Tenant) resetStray(ctx context.Context, w *world, m *cloud.Machine) error {
 	if !slices.Contains(w.record.Touched, slotOf(m)) {
 		return nil
+	}
+	if away(m) {
+		return errSilent
 	}
 	if err := c.cfg.Members.ResetIfOurs(ctx, w.tenant.Name, m); err != nil {
 		return fmt.Errorf("reset it: %w", err)

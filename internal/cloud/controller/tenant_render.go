@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"freehold.dev/freehold/internal/cloud"
+	"freehold.dev/freehold/internal/cloud/apply"
 	"freehold.dev/freehold/internal/cloud/provider"
 	"freehold.dev/freehold/internal/cloud/talos"
 	"freehold.dev/freehold/internal/cloud/tofu"
@@ -35,23 +36,71 @@ type plan struct {
 	bootstraps bool
 	// waits tells why nothing can be applied yet; pending what is left out for now.
 	waits, pending string
+	// exclude are the resources of machines that are in the state and do not answer, silent those machines: an apply
+	// leaves them as they are.
+	exclude, silent []string
+}
+
+// goal is the digest of what an apply of the plan makes true.
+func (p *plan) goal() string {
+	if len(p.exclude) == 0 {
+		return p.digest
+	}
+	return p.digest + " without " + strings.Join(p.exclude, ", ")
+}
+
+// behind tells which machines are not as declared when the goal is reached.
+func (p *plan) behind() string {
+	text := p.pending
+	if len(p.silent) > 0 {
+		text = "these do not answer and are changed when they do: " + list(p.silent)
+		if p.pending != "" {
+			text += "; " + p.pending
+		}
+	}
+	return text
+}
+
+// machineAddress is the resource that is a slot's machine.
+func machineAddress(slot string) string {
+	return fmt.Sprintf("talos_machine_configuration_apply.machine[%q]", slot)
+}
+
+// leaveOut leaves a machine that does not answer as it is.
+func (p *plan) leaveOut(rec *apply.Record, m *cloud.Machine) {
+	slot := slotOf(m)
+	p.silent = append(p.silent, machineText(m))
+	p.exclude = append(p.exclude, machineAddress(slot))
+	if slot == rec.Bootstrap && !rec.Bootstrapped {
+		p.exclude = append(p.exclude, bootstrapAddress)
+	}
+}
+
+func machineText(m *cloud.Machine) string {
+	return fmt.Sprintf("%s (machine %s at %s)", slotOf(m), m.Name, m.Spec.ManagementAddress)
 }
 
 // render makes the tenant's configuration of the machines that are bound. The same objects give the same bytes.
 func (c *Tenant) render(w *world) (*plan, error) {
 	p := &plan{}
 	rec := w.record
-	var silent []string
+	var unasked, silent []string
 	shown := map[string][]*cloud.Machine{} // by group
 	controlPlane := false
 	for _, m := range w.machines {
-		slot := slotOf(m)
-		switch known := w.inState(m); {
+		slot, known := slotOf(m), w.inState(m)
+		if known && away(m) {
+			p.leaveOut(rec, m)
+		}
+		switch {
 		case rec.IsRemoving(slot) && (!known || w.removalReady(slot)):
 			continue
 		case !known && away(m):
 			// It would only hold up the others. It joins when it answers.
-			silent = append(silent, fmt.Sprintf("%s (machine %s at %s)", slot, m.Name, m.Spec.ManagementAddress))
+			silent = append(silent, machineText(m))
+			continue
+		case !known && !m.Status.Connected:
+			unasked = append(unasked, machineText(m))
 			continue
 		}
 		group := m.Labels[cloud.LabelNodeGroup]
@@ -62,6 +111,10 @@ func (c *Tenant) render(w *world) (*plan, error) {
 	slices.Sort(p.slots)
 	if len(silent) > 0 {
 		p.pending = "these do not answer and join later: " + list(silent)
+	}
+	if len(unasked) > 0 {
+		p.waits = "these were not asked yet whether they answer: " + list(unasked)
+		return p, nil
 	}
 	endpoint := cmp.Or(w.tenant.Spec.ControlPlaneEndpoint, rec.Endpoint)
 	if len(rec.Slots) == 0 && (rec.Bootstrap == "" || !controlPlane) {
@@ -88,7 +141,7 @@ func (c *Tenant) render(w *world) (*plan, error) {
 		// leaves no machine that nobody has the keys of.
 		p.stages = append(p.stages, tofu.Stage{Name: "secrets", Config: newTFConfig(w.tenant).encode()})
 	}
-	p.stages = append(p.stages, tofu.Stage{Name: "machines", Config: p.config})
+	p.stages = append(p.stages, tofu.Stage{Name: "machines", Config: p.config, Exclude: p.exclude})
 	return p, nil
 }
 

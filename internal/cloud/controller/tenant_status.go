@@ -93,16 +93,20 @@ func (w *world) verdict(p *plan, waits []string, now time.Time) verdict {
 		return verdict{status: cloud.ConditionFalse, reason: "Waiting", message: p.waits}
 	}
 	removal := strings.Join(waits, "; ")
-	if p.digest == rec.Applied {
+	if rec.Applied == p.digest || rec.Applied == p.goal() {
+		pending := p.pending
+		if rec.Applied != p.digest {
+			pending = p.behind()
+		}
 		switch {
 		case len(waits) > 0:
 			return verdict{status: cloud.ConditionFalse, reason: "RemovalWaits", message: removal, after: removalRetry}
-		case p.pending != "":
-			return verdict{status: cloud.ConditionFalse, reason: "Waiting", message: p.pending}
+		case pending != "":
+			return verdict{status: cloud.ConditionFalse, reason: "Waiting", message: pending}
 		}
 		return verdict{status: cloud.ConditionTrue, reason: "Applied"}
 	}
-	if last := rec.Last; last != nil && last.Digest == p.digest && !last.Destroy && rec.Failures > 0 {
+	if last := rec.Last; last != nil && last.Digest == p.goal() && !last.Destroy && rec.Failures > 0 {
 		if last.Result == string(tofu.Blocked) {
 			return verdict{status: cloud.ConditionFalse, reason: "Blocked", message: last.Message, blocked: last.Blocked}
 		}
@@ -118,7 +122,7 @@ func (w *world) trigger(p *plan) string {
 	rec := w.record
 	var out []string
 	for _, r := range rec.Removing {
-		if r.Ready {
+		if r.Ready && !slices.Contains(p.exclude, machineAddress(r.Slot)) {
 			out = append(out, fmt.Sprintf("remove %s (%s)", r.Slot, r.Reason))
 		}
 	}
@@ -127,7 +131,7 @@ func (w *world) trigger(p *plan) string {
 		return list(out)
 	case rec.State == nil:
 		return "first apply"
-	case rec.Last != nil && rec.Last.Digest == p.digest && rec.Last.Result != string(tofu.Succeeded):
+	case rec.Last != nil && rec.Last.Digest == p.goal() && rec.Last.Result != string(tofu.Succeeded):
 		return "retry"
 	}
 	for _, s := range p.slots {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"freehold.dev/freehold/internal/cloud"
 	"freehold.dev/freehold/internal/cloud/apply"
@@ -52,29 +53,45 @@ func (c *Tenant) destroy(ctx context.Context, w *world) (done bool, result recon
 	if err := c.markRemoving(ctx, w.tenant); err != nil {
 		return false, result, err
 	}
-	var silent []string
-	for _, m := range w.machines {
-		if w.inState(m) {
-			continue
-		}
-		if err := c.resetStray(ctx, w, m); err != nil {
-			silent = append(silent, fmt.Sprintf("%s (machine %s at %s): %v", slotOf(m), m.Name, m.Spec.ManagementAddress, err))
-		}
-	}
-	if len(silent) > 0 {
+	waits, exclude := c.resetStrays(ctx, w)
+	if len(waits) > 0 && len(exclude) == len(rec.Slots) {
 		return false, reconcile.Result{After: removalRetry}, c.report(ctx, w.tenant, func(s *cloud.TenantStatus) {
-			c.condition(s, cloud.ConditionApplied, cloud.ConditionFalse, "TeardownWaits", joined(silent))
+			c.condition(s, cloud.ConditionApplied, cloud.ConditionFalse, "TeardownWaits", joined(waits))
 		})
 	}
+	// What does not answer is left to a later run, and with it the secrets that resetting it takes.
+	partial := len(waits) > 0
 	err = c.cfg.Applier.Begin(ctx, apply.Spec{
-		UID: w.tenant.UID, Tenant: w.tenant.Name, Trigger: "tenant deleted", Destroy: true, Digest: digest,
-		Stages: []tofu.Stage{{Name: "destroy", Config: newTFConfig(w.tenant).encode(), Destroy: true}},
+		UID: w.tenant.UID, Tenant: w.tenant.Name, Trigger: "tenant deleted", Destroy: true, Partial: partial, Digest: digest,
+		Stages: []tofu.Stage{{Name: "destroy", Config: newTFConfig(w.tenant).encode(), Destroy: !partial, Exclude: exclude}},
 		Guard:  tofu.Guard{All: true},
 	})
-	if errors.Is(err, apply.ErrSaturated) || errors.Is(err, apply.ErrRunning) {
-		err = nil
+	switch {
+	case errors.Is(err, apply.ErrSaturated):
+		return false, reconcile.Result{After: c.cfg.Resync / 10}, nil
+	case errors.Is(err, apply.ErrRunning):
+		return false, reconcile.Result{After: time.Second}, nil
 	}
 	return false, result, err
+}
+
+// resetStrays resets the machines that are not in the state, as far as they answer. It answers what the teardown waits
+// for, and the resources of machines that are in the state and do not answer.
+func (c *Tenant) resetStrays(ctx context.Context, w *world) (waits, exclude []string) {
+	for _, m := range w.machines {
+		var err error
+		switch {
+		case !w.inState(m):
+			err = c.resetStray(ctx, w, m)
+		case away(m):
+			err = errSilent
+			exclude = append(exclude, machineAddress(slotOf(m)))
+		}
+		if err != nil {
+			waits = append(waits, fmt.Sprintf("%s: %v", machineText(m), err))
+		}
+	}
+	return waits, exclude
 }
 
 // markRemoving shows every machine of the tenant as being removed.

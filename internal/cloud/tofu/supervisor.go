@@ -194,6 +194,9 @@ func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, 
 	if stage.Destroy {
 		args = append(args, "-destroy")
 	}
+	for _, address := range stage.Exclude {
+		args = append(args, "-exclude="+address)
+	}
 	var announced planned
 	code, err := s.tofu(ctx, func(l line) { s.followed(l); announced.follow(l) }, args...)
 	if err != nil {

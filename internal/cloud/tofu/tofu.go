@@ -58,6 +58,8 @@ type Stage struct {
 	Config []byte `json:"config"`
 	// Destroy plans the destruction of all that the state holds.
 	Destroy bool `json:"destroy,omitempty"`
+	// Exclude are addresses of resources that stay as they are, and with them what depends on them.
+	Exclude []string `json:"exclude,omitempty"`
 }
 
 // Result is how a run ended.
