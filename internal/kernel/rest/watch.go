@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// DefaultHeartbeat of watches.
-	DefaultHeartbeat = 15 * time.Second
-	// DefaultStall is how long a reader of a stream may take nothing before it is cut off.
-	DefaultStall = 30 * time.Second
+	// defaultHeartbeat of watches.
+	defaultHeartbeat = 15 * time.Second
+	// defaultStall is how long a reader of a stream may take nothing before it is cut off.
+	defaultStall = 30 * time.Second
 	// A batch is sent in writes of about this size.
 	streamChunk = 32 << 10
 	// readmitEvery is how long a stream sends without asking whether its caller would still be let in.
 	readmitEvery = time.Second
 )
 
-// Stream is the output of an operation that streams. Make it with [WatchStream] or [TextStream].
+// Stream is the output of an operation that streams. Make it with [WatchStream].
 type Stream struct {
 	Body func(huma.Context)
 }
@@ -69,46 +69,80 @@ type Watch struct {
 	Next func(context.Context) (Frames, error)
 	// Close is called once, after the last Next.
 	Close func()
-	// Heartbeat (default DefaultHeartbeat) is how long nothing may happen before an empty line or an SSE comment
+	// Heartbeat (default 15 s) is how long nothing may happen before an empty line or an SSE comment
 	// is sent.
 	Heartbeat time.Duration
-	// Stall (default DefaultStall) is how long the reader may take nothing before it is cut off.
+	// Stall (default 30 s) is how long the reader may take nothing before it is cut off.
 	Stall time.Duration
 }
 
 // WatchStream sends a watch's frames until the client leaves, its credential ends, the source ends or the server
-// drains. A heartbeat (an
-// empty line, an SSE comment) goes out when nothing happened for a while; a client that stops reading is cut off.
-// Call it last: whatever can fail, the first look at the source included, belongs before it.
+// drains. A heartbeat (an empty line, an SSE comment) goes out when nothing happened for a while; a client that stops
+// reading is cut off. Call it last: whatever can fail, the first look at the source included, belongs before it.
 func WatchStream(w Watch) *Stream {
-	contentType := "application/json"
-	if w.SSE {
-		contentType = "text/event-stream"
-	}
 	if w.Heartbeat == 0 {
-		w.Heartbeat = DefaultHeartbeat
+		w.Heartbeat = defaultHeartbeat
 	}
-	return stream(contentType, w.Stall, w.Close, func(ctx context.Context, out *streamWriter) error {
-		out.readmit = min(out.readmit, w.Heartbeat)
-		for {
-			frames, err := nextOrBeat(ctx, w.Heartbeat, w.Next)
-			switch beat := errors.Is(err, errBeat); {
-			case beat && w.SSE:
-				out.raw(":\n\n")
-			case beat:
-				out.raw("\n")
-			case err != nil:
-				return err
-			case w.SSE:
-				out.events(frames)
-			default:
-				out.lines(frames)
-			}
-			if err := out.flush(); err != nil {
-				return err
-			}
+	if w.Stall == 0 {
+		w.Stall = defaultStall
+	}
+	return &Stream{Body: func(hc huma.Context) { w.serve(hc.(*exchange)) }}
+}
+
+func (w *Watch) serve(x *exchange) {
+	x.streamed, x.w.streamed = true, true
+	if w.Close != nil {
+		defer w.Close()
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", "application/json")
+	if w.SSE {
+		h.Set("Content-Type", "text/event-stream")
+	}
+	h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold events back
+	if x.r.Method == http.MethodHead {
+		x.w.WriteHeader(http.StatusOK)
+		return
+	}
+	ctx, cancel := context.WithCancel(x.r.Context())
+	defer cancel()
+	if drain, ok := ctx.Value(drainKey).(context.Context); ok {
+		defer context.AfterFunc(drain, cancel)()
+	}
+	if m := x.w.metrics; m != nil {
+		m.streams.Inc()
+		defer m.streams.Dec()
+	}
+	out := &streamWriter{
+		w: x.w, rc: http.NewResponseController(x.w), stall: w.Stall,
+		admit: x.admit, admitted: time.Now(), readmit: min(readmitEvery, w.Heartbeat),
+	}
+	x.w.WriteHeader(http.StatusOK)
+	if out.flush() != nil {
+		return
+	}
+	_ = w.send(ctx, out) // its reader learns why when it resumes
+}
+
+func (w *Watch) send(ctx context.Context, out *streamWriter) error {
+	for {
+		frames, err := nextOrBeat(ctx, w.Heartbeat, w.Next)
+		switch beat := errors.Is(err, errBeat); {
+		case beat && w.SSE:
+			out.raw(":\n\n")
+		case beat:
+			out.raw("\n")
+		case err != nil:
+			return err
+		case w.SSE:
+			out.events(frames)
+		default:
+			out.lines(frames)
 		}
-	})
+		if err := out.flush(); err != nil {
+			return err
+		}
+	}
 }
 
 var errBeat = errors.New("nothing happened for a heartbeat")
@@ -122,43 +156,6 @@ func nextOrBeat(ctx context.Context, heartbeat time.Duration, next func(context.
 		return Frames{}, errBeat
 	}
 	return frames, err
-}
-
-// stream makes the plumbing of an endless answer.
-func stream(contentType string, stall time.Duration, closeSource func(), run func(context.Context, *streamWriter) error) *Stream {
-	if stall == 0 {
-		stall = DefaultStall
-	}
-	return &Stream{Body: func(hc huma.Context) {
-		x := hc.(*exchange)
-		x.streamed = true
-		if closeSource != nil {
-			defer closeSource()
-		}
-		h := x.w.Header()
-		h.Set("Content-Type", contentType)
-		h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold events back
-		x.w.streamed = true
-		if x.r.Method == http.MethodHead {
-			x.w.WriteHeader(http.StatusOK)
-			return
-		}
-		ctx, cancel := context.WithCancel(x.r.Context())
-		defer cancel()
-		if drain, ok := ctx.Value(drainKey).(context.Context); ok {
-			defer context.AfterFunc(drain, cancel)()
-		}
-		if m := x.w.metrics; m != nil {
-			m.streams.Inc()
-			defer m.streams.Dec()
-		}
-		out := &streamWriter{w: x.w, rc: http.NewResponseController(x.w), stall: stall, admit: x.admit, admitted: time.Now(), readmit: readmitEvery}
-		x.w.WriteHeader(http.StatusOK)
-		if out.flush() != nil {
-			return
-		}
-		_ = run(ctx, out) // its reader learns why when it resumes
-	}}
 }
 
 // streamWriter gathers what belongs together and sends it under a deadline.
@@ -227,17 +224,6 @@ func (s *streamWriter) flush() error {
 		s.err = s.rc.Flush()
 	}
 	return s.err
-}
-
-// TextStream sends what run writes, as it comes, until run returns: logs. run's context ends with the client or
-// when the server drains.
-func TextStream(contentType string, run func(context.Context, func([]byte) error) error) *Stream {
-	return stream(contentType, 0, nil, func(ctx context.Context, out *streamWriter) error {
-		return run(ctx, func(b []byte) error {
-			out.buf.Write(b)
-			return out.flush()
-		})
-	})
 }
 
 // EncodeEvent renders one watch event as a frame.
