@@ -19,6 +19,7 @@ import (
 func Register[I, O any](a *API, op Operation, handler func(context.Context, *I) (*O, error)) {
 	a.check(&op)
 	gate := a.gate(op, reflect.TypeFor[I]())
+	gate.stream = reflect.TypeFor[O]() == reflect.TypeFor[Stream]()
 	doc := a.document(op)
 	doc.Metadata = map[string]any{gateKey: gate}
 	if gate.body && gate.plan == nil && op.Consumes != "" {
@@ -80,6 +81,7 @@ type gate struct {
 	body     bool  // there is one
 	plan     *plan // nil: a raw body
 	required bool
+	stream   bool // the answer may last
 }
 
 func (a *API) gate(op Operation, input reflect.Type) *gate {
@@ -148,9 +150,12 @@ func (ad adapter) Handle(doc *huma.Operation, handler func(huma.Context)) {
 	rt := a.route(g.op)
 	a.mux.HandleFunc(g.op.Method+" "+g.op.Path, func(w http.ResponseWriter, r *http.Request) {
 		a.serve(rt, w, r, func(w *response, r *http.Request) {
-			in, out := getBuffer(), getBuffer()
-			defer putBuffer(in)
-			defer putBuffer(out)
+			in, out := new(bytes.Buffer), new(bytes.Buffer)
+			if !g.stream { // what lasts holds no buffer that others need
+				in, out = getBuffer(), getBuffer()
+				defer putBuffer(in)
+				defer putBuffer(out)
+			}
 			if err := g.pass(w, r, in); err != nil {
 				a.fail(w, r, err)
 				return

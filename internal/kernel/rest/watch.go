@@ -19,6 +19,8 @@ const (
 	defaultStall = 30 * time.Second
 	// A batch is sent in writes of about this size.
 	streamChunk = 32 << 10
+	// What a stream keeps of its buffer, in bytes, while it waits.
+	idleBuffer = 4 << 10
 	// readmitEvery is how long a stream sends without asking whether its caller would still be let in.
 	readmitEvery = time.Second
 )
@@ -211,14 +213,14 @@ func (s *streamWriter) send() {
 		_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall))
 		_, s.err = s.w.Write(s.buf.Bytes())
 	}
-	if s.buf.Cap() > 2*streamChunk {
-		s.buf = bytes.Buffer{}
-	}
 	s.buf.Reset()
 }
 
 func (s *streamWriter) flush() error {
 	s.send()
+	if s.buf.Cap() > idleBuffer {
+		s.buf = bytes.Buffer{}
+	}
 	if s.err == nil {
 		_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall))
 		s.err = s.rc.Flush()
