@@ -1,6 +1,10 @@
 package cloud
 
-import "freehold.dev/freehold/internal/kernel/store"
+import (
+	"cmp"
+
+	"freehold.dev/freehold/internal/kernel/store"
+)
 
 // Tenant is a Kubernetes cluster: versions, networks, plugins, patches. Its stored name is its name.
 type Tenant = store.Resource[TenantSpec, TenantStatus]
@@ -51,4 +55,10 @@ type TenantStatus struct {
 	// Endpoint in force: the spec's, or the one that was derived.
 	ControlPlaneEndpoint string      `json:"controlPlaneEndpoint,omitempty"`
 	Conditions           []Condition `json:"conditions,omitempty"`
+}
+
+// EndpointOf is a tenant's control-plane endpoint in force: the declared one, else the one that was derived; "" while
+// there is none.
+func EndpointOf(t *Tenant) string {
+	return cmp.Or(t.Spec.ControlPlaneEndpoint, t.Status.ControlPlaneEndpoint)
 }

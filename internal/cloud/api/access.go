@@ -55,10 +55,7 @@ func (s *service) kubeconfig(ctx context.Context, in *accessInput) (*fileOutput,
 	if err != nil {
 		return nil, err
 	}
-	endpoint := tenant.Spec.ControlPlaneEndpoint
-	if endpoint == "" {
-		endpoint = tenant.Status.ControlPlaneEndpoint
-	}
+	endpoint := cloud.EndpointOf(tenant)
 	if endpoint == "" {
 		return nil, rest.Conflict("tenant %q has no control-plane endpoint yet: it is known when the first control-plane machine is", in.Name)
 	}

@@ -49,7 +49,7 @@ func (c *Credentials) configDigest(ctx context.Context, s store.Store, m *cloud.
 	}
 	from := configSource{
 		tenantUID: t.UID, groupUID: g.UID, tenantGeneration: t.Generation, groupGeneration: g.Generation,
-		endpoint: endpointOf(t), role: cloud.GroupRole(g), secrets: creds.secrets,
+		endpoint: cloud.EndpointOf(t), role: cloud.GroupRole(g), secrets: creds.secrets,
 	}
 	e := c.entry(tenant)
 	e.mu.Lock()
@@ -72,14 +72,6 @@ func (c *Credentials) configDigest(ctx context.Context, s store.Store, m *cloud.
 	return digest, nil
 }
 
-// endpointOf is the control-plane endpoint in force.
-func endpointOf(t *cloud.Tenant) string {
-	if t.Spec.ControlPlaneEndpoint != "" {
-		return t.Spec.ControlPlaneEndpoint
-	}
-	return t.Status.ControlPlaneEndpoint
-}
-
 // configInput is what the configuration of a group's machines is generated from.
 func configInput(t *cloud.Tenant, g *cloud.NodeGroup) talos.ConfigInput {
 	version := t.Spec.TalosVersion
@@ -91,7 +83,7 @@ func configInput(t *cloud.Tenant, g *cloud.NodeGroup) talos.ConfigInput {
 		patches = append(patches, p.Patch)
 	}
 	return talos.ConfigInput{
-		Cluster: t.Name, Endpoint: endpointOf(t), Role: cloud.GroupRole(g),
+		Cluster: t.Name, Endpoint: cloud.EndpointOf(t), Role: cloud.GroupRole(g),
 		TalosVersion: version, KubernetesVersion: t.Spec.KubernetesVersion, Patches: patches,
 	}
 }

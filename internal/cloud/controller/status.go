@@ -62,7 +62,7 @@ type probed struct {
 
 func probedOf(v *View) probed {
 	machines := v.controlPlane()
-	return probed{configured(v), v.counts(machines).Healthy, len(machines), endpointOf(v.Tenant)}
+	return probed{configured(v), v.counts(machines).Healthy, len(machines), cloud.EndpointOf(v.Tenant)}
 }
 
 // NewStatus answers a Status controller.

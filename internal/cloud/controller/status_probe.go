@@ -37,7 +37,7 @@ func (c *Status) ask(ctx context.Context, v *View) Probe {
 		wg sync.WaitGroup
 	)
 	wg.Go(func() { p.Etcd = c.askEtcd(ctx, v, creds.machine) })
-	if endpoint := endpointOf(v.Tenant); endpoint != "" {
+	if endpoint := cloud.EndpointOf(v.Tenant); endpoint != "" {
 		target := creds.kube
 		target.Endpoint = endpoint
 		p.API = kubeprobe.Probe(ctx, target, c.cfg.Timeout)

@@ -4,8 +4,17 @@ import (
 	"fmt"
 
 	"freehold.dev/freehold/client"
+	"freehold.dev/freehold/internal/identity"
 	"freehold.dev/freehold/internal/kernel/rest"
 )
+
+func list[S, R any](page *identity.Page[S], render func(S) R) client.List[R] {
+	out := client.List[R]{Metadata: client.ListMetadata{ResourceVersion: page.Revision}, Items: make([]R, len(page.Items)), Total: page.Total}
+	for i, item := range page.Items {
+		out.Items[i] = render(item)
+	}
+	return out
+}
 
 // metadataCauses checks what the service does not see. path is the name in the request's path, if any.
 func metadataCauses(m *client.Metadata, path string) []rest.Cause {

@@ -47,13 +47,7 @@ func (a *API) listTokens(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, mapped(err)
 	}
-	out := client.List[client.APIToken]{
-		Metadata: client.ListMetadata{ResourceVersion: page.Revision}, Items: make([]client.APIToken, len(page.Items)), Total: page.Total,
-	}
-	for i, t := range page.Items {
-		out.Items[i] = wireToken(t)
-	}
-	return &tokenList{out}, nil
+	return &tokenList{list(page, wireToken)}, nil
 }
 
 func (a *API) createToken(ctx context.Context, in *struct {

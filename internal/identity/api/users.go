@@ -44,13 +44,7 @@ func (a *API) listUsers(ctx context.Context, in *rest.ListInput) (*userList, err
 	if err != nil {
 		return nil, mapped(err)
 	}
-	out := client.List[client.User]{
-		Metadata: client.ListMetadata{ResourceVersion: page.Revision}, Items: make([]client.User, len(page.Items)), Total: page.Total,
-	}
-	for i, u := range page.Items {
-		out.Items[i] = wireUser(u)
-	}
-	return &userList{out}, nil
+	return &userList{list(page, wireUser)}, nil
 }
 
 func (a *API) createUser(ctx context.Context, in *userBody) (*createdUser, error) {
