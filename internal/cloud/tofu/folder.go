@@ -15,6 +15,7 @@ import (
 //
 //	run.lock            held by whoever works here
 //	work/               main.tf.json, .terraform, the saved plan, errored.tfstate
+//	s/                  sockets of the providers that a run is served
 //	runs/<run>/         progress.json, log.jsonl, outcome.json, supervisor.json, spool/<serial>.tfstate
 type Folder string
 
@@ -23,6 +24,7 @@ func (f Folder) work() string              { return filepath.Join(string(f), "wo
 func (f Folder) runs() string              { return filepath.Join(string(f), "runs") }
 func (f Folder) run(id string) string      { return filepath.Join(string(f), "runs", id) }
 func (f Folder) spool(id string) string    { return filepath.Join(f.run(id), "spool") }
+func (f Folder) sockets() string           { return filepath.Join(string(f), "s") }
 func (f Folder) errored() string           { return filepath.Join(f.work(), "errored.tfstate") }
 func (f Folder) progress(id string) string { return filepath.Join(f.run(id), "progress.json") }
 func (f Folder) outcome(id string) string  { return filepath.Join(f.run(id), "outcome.json") }

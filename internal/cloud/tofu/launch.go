@@ -10,8 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/hashicorp/go-plugin"
 )
 
 // Start starts a supervisor for the request. self is the command that calls [RunMain], without its two arguments.
@@ -44,6 +47,9 @@ func (f Folder) Start(ctx context.Context, self []string, req Request) error {
 	defer out.Close() //nolint:errcheck // the supervisor has its own
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self[0], append(slices.Clone(self[1:]), string(f), req.Run)...)
 	cmd.Dir = string(f)
+	if cmd.Env, err = f.environment(); err != nil {
+		return err
+	}
 	cmd.Stdin = bytes.NewReader(raw)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{lock}
@@ -53,6 +59,24 @@ func (f Folder) Start(ctx context.Context, self []string, req Request) error {
 	}
 	go func() { _ = cmd.Wait() }() // reaps it; how it ended is in the outcome
 	return nil
+}
+
+// environment of a supervisor: this process's, without what is none of its business, and with a place for the sockets
+// of its providers. A supervisor that is killed leaves them there; the next run of the folder clears them away.
+func (f Folder) environment() ([]string, error) {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "FREEHOLD_ADMIN_PASSWORD=") })
+	// The longest path that a socket may have, less the name that go-plugin gives it.
+	const most = 107 - len("/plugin18446744073709551615")
+	if len(f.sockets()) > most {
+		return env, nil // they go where temporary files do
+	}
+	if err := os.RemoveAll(f.sockets()); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(f.sockets(), 0o700); err != nil {
+		return nil, err
+	}
+	return append(env, plugin.EnvUnixSocketDir+"="+f.sockets()), nil
 }
 
 // waitTick is how often a run is looked at. A file lock that is held by others cannot be waited for together with a

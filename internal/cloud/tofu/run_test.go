@@ -185,7 +185,7 @@ func (w *workbench) scan(secrets []string) {
 		if path != w.root && info.Mode().Perm()&0o077 != 0 {
 			w.Errorf("%s has mode %v", path, info.Mode())
 		}
-		if d.IsDir() {
+		if !d.Type().IsRegular() {
 			return nil
 		}
 		raw, err := os.ReadFile(path)

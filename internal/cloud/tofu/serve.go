@@ -19,11 +19,27 @@ import (
 // ("registry.opentofu.org/siderolabs/talos").
 type Providers map[string]func() provider.Provider
 
+// goodbye bounds how long servers may take to end, and to take their sockets away, once they were stopped.
+const goodbye = time.Second
+
 // served are provider servers of one run. tofu reaches them by reattaching.
 type served struct {
 	reattach string
 	stop     context.CancelFunc
 	done     sync.WaitGroup
+}
+
+// wait waits for the servers to end.
+func (s *served) wait() {
+	ended := make(chan struct{})
+	go func() {
+		s.done.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(goodbye):
+	}
 }
 
 type reattachConfig struct {
@@ -40,7 +56,11 @@ type reattachAddr struct{ Network, String string }
 // stopping one run must not stop another.
 func serve(ctx context.Context, providers Providers) (*served, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &served{stop: cancel}
+	s := &served{}
+	s.stop = func() {
+		cancel()
+		s.wait()
+	}
 	configs := map[string]reattachConfig{}
 	for source, factory := range providers {
 		ready, closed := make(chan *plugin.ReattachConfig), make(chan struct{})
