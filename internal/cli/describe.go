@@ -268,8 +268,12 @@ func (d *description) applies(ctx context.Context, c *client.Client, tenant stri
 	var rows [][]string
 	for _, a := range list {
 		took := inSeconds(a.Seconds)
+		plan := fmt.Sprintf("+%d ~%d -%d", a.Plan.Add, a.Plan.Change, a.Plan.Destroy)
+		if a.Result == client.ApplyRunning && a.Plan == (client.PlanSummary{}) {
+			plan = "" // not made yet
+		}
 		rows = append(rows, []string{
-			a.ID, a.Trigger, a.Result, fmt.Sprintf("+%d ~%d -%d", a.Plan.Add, a.Plan.Change, a.Plan.Destroy), seconds(took), since(a.StartedAt, d.now), a.Error,
+			a.ID, a.Trigger, a.Result, plan, seconds(took), since(a.StartedAt, d.now), a.Error,
 		})
 	}
 	d.section("Applies", []string{"ID", "TRIGGER", "RESULT", "PLAN", "TOOK", "AGE", "ERROR"}, rows)

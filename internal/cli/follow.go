@@ -28,6 +28,9 @@ func (a *app) waitForTenant(ctx context.Context, c *client.Client, name, goal st
 func (a *app) followTenant(ctx context.Context, c *client.Client, name, goal string) error {
 	p := newProgress(name, a.Now())
 	err := (&follower{c: c, p: p, out: newLive(a.err, a.Getenv), now: a.Now}).run(ctx, goal)
+	if errors.Is(err, context.Canceled) {
+		a.notef("\nThe server goes on without you. To look again: freehold wait tenant/%s --for=%s\n", name, goal)
+	}
 	var late *timeoutError
 	if errors.As(err, &late) && p.tenant != nil {
 		return fmt.Errorf("%w: %s", err, p.why())
@@ -64,6 +67,9 @@ func (f *follower) run(ctx context.Context, goal string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	updates := make(chan observation)
 	sources := []func(context.Context, func(observation)){f.watchTenant, f.watchMachines, f.pollApplies}
+	if goal != goneTenant {
+		sources = append(sources, f.watchGroups)
+	}
 	done := make(chan struct{}, len(sources))
 	for _, source := range sources {
 		go func() {
@@ -119,7 +125,7 @@ func (f *follower) reached(goal string) bool {
 	if goal == goneTenant || t == nil || f.p.gone {
 		return goal == goneTenant && f.p.gone
 	}
-	return t.Status.Phase == cloud.PhaseActive && (goal == activeTenant || t.Status.Ready)
+	return t.Status.Phase == cloud.PhaseActive && (goal == activeTenant || t.Status.Ready) && f.p.groups.uptodate()
 }
 
 // settle takes in for a moment what belongs to the goal but comes by other ways: the machines' own last changes, and
@@ -189,6 +195,20 @@ func (f *follower) watchTenant(ctx context.Context, send func(observation)) {
 			t = nil
 		}
 		send(observation{apply: func(now time.Time) []note { return f.p.sawTenant(t, now) }})
+	}
+}
+
+// watchGroups follows what is declared of node groups: a tenant's status may be that of before it.
+func (f *follower) watchGroups(ctx context.Context, send func(observation)) {
+	for e, err := range client.NodeGroups(f.c, f.p.name).Watch(ctx, client.WatchOptions{}) {
+		if err != nil {
+			// A tenant that is gone has no groups, which its own watch tells.
+			if ctx.Err() == nil && !client.IsNotFound(err) {
+				send(observation{err: err})
+			}
+			return
+		}
+		send(observation{apply: func(time.Time) []note { f.p.groups.saw(e); return nil }})
 	}
 }
 

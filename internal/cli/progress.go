@@ -20,9 +20,40 @@ type progress struct {
 	// machines of the tenant, and those that it had while it was watched.
 	machines map[string]*machineProgress
 	apply    *client.Apply
+	groups   groupsProgress
 	told     map[string]bool
 	// reached is when the tenant first had a phase or boolean, since started: "active", "available".
 	reached map[string]time.Duration
+}
+
+// groupsProgress tells which node groups have another number of machines than is declared.
+type groupsProgress struct {
+	listed bool
+	behind map[string]bool
+}
+
+func (g *groupsProgress) saw(e client.Event[client.NodeGroup]) {
+	if g.behind == nil {
+		g.behind = map[string]bool{}
+	}
+	name := e.Object.Metadata.Name
+	switch e.Type {
+	case client.Bookmark:
+		g.listed = true
+	case client.Deleted:
+		delete(g.behind, name)
+	default:
+		g.behind[name] = e.Object.Status.Machines.Total != e.Object.Spec.Count
+	}
+}
+
+func (g *groupsProgress) uptodate() bool {
+	for _, behind := range g.behind {
+		if behind {
+			return false
+		}
+	}
+	return g.listed
 }
 
 type machineProgress struct {
@@ -311,8 +342,8 @@ func (l *live) mark(ok bool) string {
 
 func (p *progress) applyLines(l *live, frame string, now time.Time) []string {
 	a := p.apply
-	if a == nil || p.deleting() && !a.Destroy {
-		return nil
+	if a == nil || p.gone || p.deleting() && !a.Destroy {
+		return nil // what was heard last of a gone tenant's apply is not its end
 	}
 	if a.Result != client.ApplyRunning {
 		mark := l.paint(green, "✓")

@@ -142,7 +142,7 @@ func hasCondition(o *client.Object, want string) (bool, string) {
 func hasState(o *client.Object, want string) (bool, string) {
 	var s map[string]any
 	_ = json.Unmarshal(o.Status, &s)
-	if behind := behindSpec(o); behind != "" && strings.EqualFold(want, string(cloud.PhaseActive)) {
+	if behind := behindSpec(o); behind != "" && (strings.EqualFold(want, activeTenant) || strings.EqualFold(want, readyTenant)) {
 		return false, behind
 	}
 	for _, field := range []string{"phase", "stage"} {

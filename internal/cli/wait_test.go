@@ -129,6 +129,7 @@ func TestCreateWaitsAndShowsProgress(t *testing.T) {
 	s.server.DropStreams()
 	putMachine(s.server, cp0, "prod-control-plane", cloud.RoleControlPlane, cloud.MachineStatus{Stage: cloud.StageReady, Ready: true})
 	await(t, "the ready machine", func() bool { return strings.Contains(b.err.String(), "): ready\n") })
+	group(s.server, "prod-control-plane", cloud.RoleControlPlane)
 	tenantIs(s, "prod", cloud.TenantStatus{Phase: cloud.PhaseActive, Available: true, APIReady: true, ControlPlaneReady: true, Ready: true})
 	if code := b.ends(t); code != 0 {
 		t.Fatalf("exit %d\n%s", code, b.err.String())
@@ -180,13 +181,27 @@ func TestWaitGivesUpAndTellsWhy(t *testing.T) {
 	want(t, s.ok("wait", "tenant/none", "--for=delete"), "tenant/none deleted")
 }
 
+func TestWaitDoesNotTakeAStatusFromBeforeAScaling(t *testing.T) {
+	s := newShell(t)
+	group(s.server, "prod-worker", cloud.RoleWorker)
+	tenantIs(s, "prod", cloud.TenantStatus{Phase: cloud.PhaseActive, Ready: true, Machines: cloud.MachineCounts{Total: 1, Healthy: 1}})
+	s.ok("scale", "ng", "prod-worker", "-t", "prod", "--count", "2")
+	for _, args := range [][]string{{"tenant/prod", "--for=ready"}, {"tenant/prod", "--for=active"}, {"ng/prod-worker", "-t", "prod", "--for=ready"}} {
+		if e := s.fails(append([]string{"wait", "--timeout=300ms"}, args...)...); !strings.Contains(e, "gave up after 300ms") {
+			t.Fatal(args, e)
+		}
+	}
+	s.ok("scale", "ng", "prod-worker", "-t", "prod", "--count", "1")
+	want(t, s.ok("wait", "tenant/prod", "--for=ready"), "tenant/prod condition met")
+}
+
 func TestInterruptEndsAWait(t *testing.T) {
 	s := newShell(t)
 	tenantIs(s, "prod", cloud.TenantStatus{Phase: cloud.PhaseForming})
 	b := s.background("wait", "tenant/prod")
 	await(t, "the watch", func() bool { return strings.Contains(b.err.String(), "forming") })
 	b.stop()
-	if code := b.ends(t); code != 130 || strings.Contains(b.err.String(), "error") {
+	if code := b.ends(t); code != 130 || strings.Contains(b.err.String(), "error") || !strings.Contains(b.err.String(), "freehold wait tenant/prod --for=active") {
 		t.Fatalf("exit %d: %s", code, b.err.String())
 	}
 }
