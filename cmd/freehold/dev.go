@@ -106,17 +106,17 @@ func openSandbox(s settings) (*talosim.Sim, error) {
 
 // enterSandbox registers the machines, and saves the client's context.
 func (p *plane) enterSandbox(ctx context.Context, sim *talosim.Sim) error {
-	if _, err := p.identity.RevokeToken(ctx, devUser, devToken); err != nil && !errors.Is(err, store.ErrNotFound) {
-		return err
-	}
-	_, token, err := p.identity.CreateToken(ctx, identity.TokenInput{User: devUser, Name: devToken, ExpiresAt: time.Now().Add(devTokenTTL)})
-	if errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("the sandbox acts as the user %q, and there is none any more: create it again, or start with another --data", devUser)
-	}
+	path, err := config.Path(os.Getenv)
 	if err != nil {
 		return err
 	}
-	c, err := client.New(client.Config{Server: p.url, Token: token, UserAgent: "freehold-dev/" + version})
+	token := p.savedToken(ctx, path)
+	if token == "" {
+		if token, err = p.newToken(ctx); err != nil {
+			return err
+		}
+	}
+	c, err := p.clientOf(token)
 	if err != nil {
 		return err
 	}
@@ -127,9 +127,43 @@ func (p *plane) enterSandbox(ctx context.Context, sim *talosim.Sim) error {
 			return fmt.Errorf("register the simulated machine %s: %w", m.Address(), err)
 		}
 	}
-	path, err := config.Path(os.Getenv)
-	if err != nil {
-		return err
-	}
 	return config.Save(path, config.Context{Name: devContext, Server: strings.TrimSuffix(p.url, "/"), User: devUser, Token: token})
+}
+
+// savedToken is the token of the client's context, if it is this sandbox's and good for a while yet: commands that
+// waited for the sandbox to come back go on with it. Else it is "".
+func (p *plane) savedToken(ctx context.Context, path string) string {
+	saved, err := config.Load(path)
+	if err != nil {
+		return ""
+	}
+	x, ok := saved.Get(devContext)
+	if !ok || x.Token == "" {
+		return ""
+	}
+	c, err := p.clientOf(x.Token)
+	if err != nil {
+		return ""
+	}
+	who, err := c.Whoami(ctx)
+	if err != nil || who.User != devUser || who.Token != devToken || time.Until(who.ExpiresAt) < devTokenTTL/2 {
+		return ""
+	}
+	return x.Token
+}
+
+// newToken replaces the sandbox's API token.
+func (p *plane) newToken(ctx context.Context) (string, error) {
+	if _, err := p.identity.RevokeToken(ctx, devUser, devToken); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return "", err
+	}
+	_, token, err := p.identity.CreateToken(ctx, identity.TokenInput{User: devUser, Name: devToken, ExpiresAt: time.Now().Add(devTokenTTL)})
+	if errors.Is(err, store.ErrNotFound) {
+		return "", fmt.Errorf("the sandbox acts as the user %q, and there is none any more: create it again, or start with another --data", devUser)
+	}
+	return token, err
+}
+
+func (p *plane) clientOf(token string) (*client.Client, error) {
+	return client.New(client.Config{Server: p.url, Token: token, UserAgent: "freehold-dev/" + version})
 }
