@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"freehold.dev/freehold/client"
@@ -48,13 +49,18 @@ func Attach(root *cobra.Command, o Options) {
 	if root.RunE == nil && root.Run == nil {
 		root.Args = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return &usageError{cmd.CommandPath(), fmt.Errorf("there is no command %q", args[0])}
+				text := fmt.Sprintf("there is no command %q", args[0])
+				if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+					text += ": did you mean " + strings.Join(near, " or ") + "?"
+				}
+				return &usageError{cmd.CommandPath(), errors.New(text)}
 			}
 			return nil
 		}
 		root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), err} })
+	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), flagError(err)} })
 	// The client's flags are of no use to commands that speak to no server.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasAvailableInheritedFlags}}",
 		`{{if and .HasAvailableInheritedFlags (ne .GroupID "`+GroupServer+`") (ne .GroupID "`+GroupOther+`")}}`, 1))
@@ -79,6 +85,28 @@ func Attach(root *cobra.Command, o Options) {
 		a.kubeconfigCommand(), a.talosconfigCommand())
 	add(GroupServer, a.demoCommand())
 	add(GroupOther, a.completionCommand(root))
+}
+
+// flagError says what a flag takes, instead of how reading it failed.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	takes := ""
+	switch invalid.GetFlag().Value.Type() {
+	case "int":
+		takes = "a whole number"
+	case "duration":
+		takes = "a time with its unit, such as 90s, 15m or 12h"
+	case "bool":
+		takes = "true or false"
+	case "stringToString":
+		takes = "KEY=VALUE"
+	default:
+		return err
+	}
+	return fmt.Errorf("--%s takes %s, not %q", invalid.GetFlag().Name, takes, invalid.GetValue())
 }
 
 // Run executes the root command and answers the exit status of the process: 0, 1 after an error that it told on the

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,9 @@ func (a *app) completionCommand(root *cobra.Command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch args[0] {
 			case "bash":
+				if _, err := io.WriteString(a.out, bashWords); err != nil {
+					return err
+				}
 				return root.GenBashCompletionV2(a.out, true)
 			case "zsh":
 				return root.GenZshCompletion(a.out)
@@ -36,6 +40,22 @@ func (a *app) completionCommand(root *cobra.Command) *cobra.Command {
 		},
 	}
 }
+
+// bashWords stands in for what cobra's script takes from the package bash-completion, where that is not installed.
+const bashWords = `if ! declare -F _get_comp_words_by_ref >/dev/null; then
+    _get_comp_words_by_ref() {
+        local line="${COMP_LINE:0:COMP_POINT}"
+        read -ra words <<<"$line"
+        [[ $line != *[[:space:]] ]] || words+=("")
+        cword=$((${#words[@]} - 1))
+        cur="${words[cword]}"
+        prev="${words[cword > 0 ? cword - 1 : 0]}"
+    }
+fi
+if ! declare -F __ltrim_colon_completions >/dev/null; then
+    __ltrim_colon_completions() { :; }
+fi
+`
 
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 

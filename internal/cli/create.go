@@ -20,7 +20,12 @@ func (a *app) createCommand() *cobra.Command {
 		Use:     "create TYPE NAME | create -f FILE",
 		Short:   "Create a resource",
 		Example: "  freehold create tenant prod --control-planes 1 --workers 2\n  freehold create -f prod.yaml",
-		Args:    atMost(0),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &usageError{cmd.CommandPath(), fmt.Errorf("%q cannot be created: choose one of tenant, node-group, machine, user, token, or -f FILE", args[0])}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return cmd.Help()
