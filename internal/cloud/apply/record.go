@@ -62,6 +62,8 @@ type Run struct {
 	Trigger string `json:"trigger"`
 	Destroy bool   `json:"destroy,omitempty"`
 	Partial bool   `json:"partial,omitempty"`
+	// Projected: the record told what the state held when the run began.
+	Projected bool `json:"projected,omitempty"`
 	// Digest of the configuration.
 	Digest     string        `json:"digest"`
 	Credential []byte        `json:"credential"` // SHA-256

@@ -85,6 +85,7 @@ func (s *Service) begin(ctx context.Context, spec Spec) (*Run, error) {
 		if req.State, err = readState(tx, rec); err != nil {
 			return err
 		}
+		run.Projected = rec.State != nil && rec.State.Version == rec.Projected
 		rec.Tenant, rec.Run, rec.Lock = spec.Tenant, run, reserved(run)
 		rec.touch(spec.Slots)
 		return rec.Write(tx)
@@ -161,12 +162,13 @@ func (s *Service) settle(ctx context.Context, uid string) error {
 		return err
 	}
 	outcome.Run = run.ID
-	// What the last run read back still holds if this one stored no state.
+	// What was read back before still holds if this run stored no state, or only changed what there was.
+	same := run.Projected && outcome.Result == tofu.Succeeded && outcome.Progress.OnlyUpdates()
 	var held *held
 	var pullErr error
 	if after, err := s.Record(ctx, uid); err != nil {
 		return err
-	} else if after.State != nil && after.State.Version != after.Projected {
+	} else if !same && after.State != nil && after.State.Version != after.Projected {
 		held, pullErr = s.project(ctx, uid)
 	}
 	switch {
@@ -183,8 +185,11 @@ func (s *Service) settle(ctx context.Context, uid string) error {
 		if err != nil || rec.Run == nil || rec.Run.ID != run.ID {
 			return err
 		}
-		if held != nil {
+		switch {
+		case held != nil:
 			rec.hold(held)
+		case same:
+			rec.Projected = rec.State.Version
 		}
 		s.conclude(rec, outcome)
 		if err := appendHistory(tx, uid, run, outcome); err != nil {

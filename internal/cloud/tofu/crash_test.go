@@ -128,6 +128,10 @@ func (w *workbench) finish(things map[string]map[string]any) {
 }
 
 func TestKilledInEveryPhaseLosesNothing(t *testing.T) {
+	phases := []Phase{"", PhasePreparing, PhasePlanning, PhaseChecking, PhaseApplying, PhaseSaving}
+	if testing.Short() {
+		phases = []Phase{PhasePlanning, PhaseApplying}
+	}
 	for _, c := range []struct {
 		name             string
 		supervisor, tofu bool
@@ -137,7 +141,7 @@ func TestKilledInEveryPhaseLosesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorkbench(t)
 			things := map[string]map[string]any{}
-			for i, phase := range []Phase{"", PhasePreparing, PhasePlanning, PhaseChecking, PhaseApplying, PhaseSaving} {
+			for i, phase := range phases {
 				things[fmt.Sprintf("a-%d", i)] = map[string]any{"delay_ms": 30 * i}
 				things[fmt.Sprintf("b-%d", i)] = map[string]any{"delay_ms": 300}
 				w.crash(things, i%2 == 1, func(req Request) { w.reached(req, phase) }, c.supervisor, c.tofu)

@@ -100,6 +100,11 @@ func (p *Progress) follow(l line, now time.Time) bool {
 	return true
 }
 
+// OnlyUpdates tells whether nothing was made, replaced or destroyed.
+func (p *Progress) OnlyUpdates() bool {
+	return !slices.ContainsFunc(p.Resources, func(r Resource) bool { return r.Action != "update" })
+}
+
 // end: what was still running when tofu ended did not succeed.
 func (p *Progress) end() {
 	for i := range p.Resources {

@@ -71,6 +71,21 @@ func TestGuardStopsWhatNobodyAskedToRemove(t *testing.T) {
 	}
 }
 
+func TestExcludedResourcesStayAsTheyAre(t *testing.T) {
+	w := newWorkbench(t)
+	w.do(w.request(Stage{Config: w.things(map[string]map[string]any{"a-0": {"text": "1"}, "a-1": {"text": "1"}, "a-2": {}})}))
+	stage := Stage{
+		Config:  w.things(map[string]map[string]any{"a-0": {"text": "2"}, "a-1": {"text": "2"}}),
+		Exclude: []string{`world_thing.t["a-1"]`, `world_thing.t["a-2"]`},
+	}
+	if o := w.do(w.request(stage)); o.Result != Succeeded || o.Progress.Plan != (Summary{Change: 1}) || !o.Progress.OnlyUpdates() {
+		t.Errorf("outcome %+v, %v", o, o.Error)
+	}
+	if got := w.inState(); !got["a-1"] || !got["a-2"] || !w.exists("a-2") {
+		t.Errorf("in state: %v", got)
+	}
+}
+
 func TestFirstErrorIsToldInPlainWordsWithoutSecrets(t *testing.T) {
 	w := newWorkbench(t)
 	secret := strings.Repeat("c2VjcmV0IHNlY3JldA", 5)

@@ -188,17 +188,14 @@ func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, 
 	}
 
 	s.enter(PhasePlanning, stage.Name)
+	if len(s.req.State) == 0 {
+		return nil, s.make(ctx, stage)
+	}
 	plan := filepath.Join(s.folder.work(), "plan")
 	defer os.Remove(plan) //nolint:errcheck // the next one replaces it
 	args := []string{"plan", "-json", "-input=false", "-detailed-exitcode", "-lock-timeout=10s", s.parallelism(), "-out=" + plan}
-	if stage.Destroy {
-		args = append(args, "-destroy")
-	}
-	for _, address := range stage.Exclude {
-		args = append(args, "-exclude="+address)
-	}
 	var announced planned
-	code, err := s.tofu(ctx, func(l line) { s.followed(l); announced.follow(l) }, args...)
+	code, err := s.tofu(ctx, func(l line) { s.followed(l); announced.follow(l) }, append(args, stage.flags()...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -220,6 +217,31 @@ func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, 
 	s.enter(PhaseApplying, stage.Name)
 	_, err = s.tofu(ctx, s.followed, "apply", "-json", "-input=false", "-lock-timeout=10s", s.parallelism(), plan)
 	return nil, err
+}
+
+// make plans and applies in one command. It is for a run that began without a state: there is nothing that its plan
+// could take away, and a saved plan would cost another tofu and its key derivation.
+func (s *supervisor) make(ctx context.Context, stage Stage) error {
+	args := []string{"apply", "-json", "-input=false", "-auto-approve", "-lock-timeout=10s", s.parallelism()}
+	_, err := s.tofu(ctx, func(l line) {
+		s.followed(l)
+		if l.Type == "change_summary" && l.Changes != nil && l.Changes.Operation == "plan" {
+			s.enter(PhaseApplying, stage.Name)
+		}
+	}, append(args, stage.flags()...)...)
+	return err
+}
+
+// flags of a plan of the stage.
+func (s Stage) flags() []string {
+	var flags []string
+	if s.Destroy {
+		flags = append(flags, "-destroy")
+	}
+	for _, address := range s.Exclude {
+		flags = append(flags, "-exclude="+address)
+	}
+	return flags
 }
 
 func (s *supervisor) parallelism() string {
