@@ -348,7 +348,7 @@ func (r *region) scan(tenant string) {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
-		if err != nil || d.IsDir() {
+		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		info, err := d.Info()
@@ -358,7 +358,7 @@ func (r *region) scan(tenant string) {
 		if err != nil {
 			return err
 		}
-		if info.Mode().Perm() != 0o600 && info.Mode().IsRegular() {
+		if info.Mode().Perm() != 0o600 {
 			r.Errorf("%s has mode %v", path, info.Mode())
 		}
 		raw, err := os.ReadFile(path)
