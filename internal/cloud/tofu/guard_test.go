@@ -85,6 +85,7 @@ func TestSecretsAreTakenOutOfWhatTofuSays(t *testing.T) {
 		{"with the passphrase inside", "with [redacted] inside"},
 		{"key " + long + "== end", "key [redacted] end"},
 		{"-----BEGIN EC PRIVATE KEY-----\nabc\n-----END EC PRIVATE KEY----- end", "[redacted] end"},
+		{"secret " + strings.Repeat("QUJD", 10) + "QUI= end", "secret [redacted] end"},
 		{"token abcdef.0123456789abcdef end", "token [redacted] end"},
 		{`talos_machine_configuration_apply.machine["workers-10"]: 10.0.0.1:50000 refused`, `talos_machine_configuration_apply.machine["workers-10"]: 10.0.0.1:50000 refused`},
 	} {

@@ -13,6 +13,8 @@ var secretShapes = []*regexp.Regexp{
 	regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]+-----.*?(-----END [A-Z0-9 ]+-----|$)`),
 	// Base64 of some length: keys and certificates as Talos writes them.
 	regexp.MustCompile(`[A-Za-z0-9+/_-]{60,}={0,2}`),
+	// 32 bytes in base64: cluster secrets, keys of secretbox.
+	regexp.MustCompile(`\b[A-Za-z0-9+/]{43}=`),
 	// Bootstrap and trustd tokens.
 	regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
 }
