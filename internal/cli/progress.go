@@ -136,7 +136,7 @@ func troubles(conditions []cloud.Condition, all bool) []string {
 		bad := c.Status == cloud.ConditionTrue
 		switch c.Type {
 		case cloud.ConditionApplied:
-			bad = c.Status == cloud.ConditionFalse && c.Message != "" && c.Reason != "Applying" && (all || c.Reason != "Waiting")
+			bad = c.Status == cloud.ConditionFalse && c.Message != "" && c.Reason != "Applying" && (all || c.Reason != "Waiting" && c.Reason != "Queued")
 		case cloud.ConditionMachinesMissing, cloud.ConditionMachinesUnreachable, "Blocked", "Drifted":
 		default:
 			bad = false
