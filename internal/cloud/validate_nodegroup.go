@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// MaxCount is the most machines that one node group may declare.
-const MaxCount = 1000
+// maxCount is the most machines that one node group may declare.
+const maxCount = 1000
 
 // maxControlPlanes beyond which etcd gets slower with each member.
 const maxControlPlanes = 7
@@ -166,7 +166,7 @@ func (c NodeGroupChange) validateMetadata() field.ErrorList {
 	var old = c.Old
 	if old == nil {
 		_, name := SplitName(c.New.Name)
-		errs = append(errs, ValidateName(name, field.NewPath("metadata", "name"))...)
+		errs = append(errs, validateName(name, field.NewPath("metadata", "name"))...)
 		errs = append(errs, validateMetadata(&c.New.Metadata, nil, rules)...)
 	} else {
 		errs = append(errs, validateMetadata(&c.New.Metadata, &old.Metadata, rules)...)
@@ -188,8 +188,8 @@ func (c NodeGroupChange) validateCount(at *field.Path) field.ErrorList {
 	switch {
 	case n < 0:
 		return field.ErrorList{field.Invalid(at, n, "must not be negative")}
-	case n > MaxCount:
-		return field.ErrorList{field.Invalid(at, n, fmt.Sprintf("a node group has at most %d machines: make several", MaxCount))}
+	case n > maxCount:
+		return field.ErrorList{field.Invalid(at, n, fmt.Sprintf("a node group has at most %d machines: make several", maxCount))}
 	case n == 0 && GroupRole(c.New) == RoleControlPlane:
 		return field.ErrorList{field.Invalid(at, n, "a control-plane node group has at least one machine: delete the node group instead")}
 	}

@@ -18,8 +18,8 @@ func BasePatches(spec cloud.TenantSpec) []string {
 		ServiceSubnets []string `json:"serviceSubnets,omitempty"`
 	}
 	switch spec.Plugins.CNI.Type {
-	case "none", "cilium":
-		network.CNI = &name{Name: "none"}
+	case cloud.CNINone, cloud.CNICilium:
+		network.CNI = &name{Name: cloud.CNINone}
 	}
 	network.PodSubnets = spec.PodNetwork
 	network.ServiceSubnets = spec.ServiceNetwork
