@@ -122,8 +122,10 @@ type region struct {
 	config func(*apply.Config)
 }
 
+// newRegion answers a region of the test's own. Tests of regions mostly wait for machines, and run beside each other.
 func newRegion(t *testing.T, config func(*apply.Config)) *region {
 	t.Helper()
+	t.Parallel()
 	r := &region{T: t, folder: t.TempDir(), config: config}
 	var err error
 	if r.sim, err = talosim.New(talosim.Options{Timing: talosim.Fast}); err != nil {
@@ -266,7 +268,7 @@ func (r *region) unassigned() []*cloud.Machine {
 
 func (r *region) until(what string, ok func() bool) {
 	r.Helper()
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			r.dump()

@@ -37,6 +37,9 @@ type workbench struct {
 
 func newWorkbench(t testing.TB) *workbench {
 	t.Helper()
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel()
+	}
 	b, err := Find(t.Context(), os.Getenv("FREEHOLD_TOFU"))
 	if err != nil {
 		t.Fatal(err)
