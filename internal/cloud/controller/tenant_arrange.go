@@ -81,7 +81,7 @@ func (c *Tenant) arranged(w *world) bool {
 	}
 	for _, g := range w.groups {
 		_, name := cloud.SplitName(g.Name)
-		if !g.Deleting() && len(w.freeSlots(name, g.Spec.Count, len(claims[name].Addresses))) > 0 {
+		if !g.Deleting() && len(w.freeSlots(name, g.Spec.Count)) > 0 {
 			return false
 		}
 	}
@@ -184,18 +184,17 @@ func (w *world) surplus(claims map[string]provider.Claim) []surplus {
 	return out
 }
 
-// misplaced: the group fixes addresses, and the machine's is not the one of its slot.
+// misplaced: the group fixes addresses, and the machine's is none of them. Which slot has which address does not
+// matter: an address that is left out takes nobody else's machine away.
 func misplaced(m *cloud.Machine, claim provider.Claim) bool {
 	if len(claim.Addresses) == 0 {
 		return false
 	}
 	is, err := cloud.ParseMachineAddress(m.Spec.ManagementAddress)
-	i := slotIndex(m)
-	if err != nil || i < 0 || i >= len(claim.Addresses) {
-		return true
-	}
-	want, err := cloud.ParseMachineAddress(claim.Addresses[i])
-	return err != nil || want != is
+	return err != nil || !slices.ContainsFunc(claim.Addresses, func(text string) bool {
+		a, err := cloud.ParseMachineAddress(text)
+		return err == nil && a == is
+	})
 }
 
 func unwanted(m *cloud.Machine) int {
@@ -205,27 +204,37 @@ func unwanted(m *cloud.Machine) int {
 	return 0
 }
 
-// freeSlots answers the lowest indices that no machine of the group fills, as many as the group lacks. Where
-// addresses fix the machines, only their indices exist.
-func (w *world) freeSlots(name string, count, addresses int) []int {
+// freeSlots answers the lowest indices that no machine of the group fills, as many as the group lacks.
+func (w *world) freeSlots(name string, count int) []int {
 	used := map[int]bool{}
 	staying := 0
 	for _, m := range w.members(name) {
 		used[slotIndex(m)] = true
-		if !w.record.IsRemoving(slotOf(m)) && !m.Deleting() {
+		if w.stays(m) {
 			staying++
 		}
 	}
 	var free []int
 	for i := 0; len(free) < count-staying; i++ {
-		if addresses > 0 && i >= addresses {
-			break
-		}
 		if !used[i] {
 			free = append(free, i)
 		}
 	}
 	return free
+}
+
+// stays: the machine is not on its way out.
+func (w *world) stays(m *cloud.Machine) bool {
+	return !m.Deleting() && !w.record.IsRemoving(slotOf(m))
+}
+
+// openAddresses are those that a group fixes and that none of its staying machines has.
+func (w *world) openAddresses(name string, claim provider.Claim) []string {
+	return slices.DeleteFunc(slices.Clone(claim.Addresses), func(text string) bool {
+		return slices.ContainsFunc(w.members(name), func(m *cloud.Machine) bool {
+			return w.stays(m) && !misplaced(m, provider.Claim{Addresses: []string{text}})
+		})
+	})
 }
 
 // bindGroups binds machines to free slots, the control plane first.
@@ -243,7 +252,7 @@ func (c *Tenant) bindGroups(tx store.Tx, w *world) ([]shortage, error) {
 		if g.Deleting() || !ok {
 			continue
 		}
-		free := w.freeSlots(name, g.Spec.Count, len(claim.Addresses))
+		free := w.freeSlots(name, g.Spec.Count)
 		if len(free) == 0 {
 			continue
 		}
@@ -400,8 +409,9 @@ func (c *Tenant) bindByAddress(tx store.Tx, w *world, g *cloud.NodeGroup, claim 
 	_, name := cloud.SplitName(g.Name)
 	lack := shortage{group: name, want: g.Spec.Count, have: g.Spec.Count - len(free)}
 	var why []string
-	for _, index := range free {
-		m, problem, err := c.machineAt(tx, w, claim.Addresses[index], slotKey(name, index))
+	open := w.openAddresses(name, claim)
+	for i, index := range free[:min(len(free), len(open))] {
+		m, problem, err := c.machineAt(tx, w, open[i], slotKey(name, index))
 		if err != nil {
 			return lack, err
 		}
@@ -516,7 +526,7 @@ func (w *world) successor() *cloud.Machine {
 	var best *cloud.Machine
 	for _, m := range w.machines {
 		switch {
-		case !isControlPlane(m) || m.Deleting() || w.record.IsRemoving(slotOf(m)):
+		case !isControlPlane(m) || !w.stays(m):
 		case endpointAt(m) == w.record.Endpoint:
 			return nil
 		case w.record.Bootstrapped && !w.inState(m):

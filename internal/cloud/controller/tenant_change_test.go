@@ -81,6 +81,41 @@ func TestDeletedMachineIsReplaced(t *testing.T) {
 	})
 }
 
+func TestClusterMovesToAnotherAddressWithItsData(t *testing.T) {
+	r := newRegion(t, nil)
+	addrs := r.register(2)
+	config := func(i int) json.RawMessage { return json.RawMessage(fmt.Sprintf(`{"address":%q}`, addrs[i])) }
+	r.createTenant("prod", 0, 0)
+	r.update(func(tx store.Tx) error { return createGroup(tx, "prod", "one", cloud.RoleControlPlane, 1, config(0)) })
+	r.until("prod is active", r.settled("prod", 1))
+	cluster := func(i int) string { return r.sim.Machine(addrs[i]).State().ClusterName }
+	name := cluster(0)
+	r.update(func(tx store.Tx) error {
+		g, err := cloud.NodeGroups.Get(tx, cloud.SubName("prod", "one"))
+		if err != nil {
+			return err
+		}
+		g.Spec.ProviderConfig = config(1)
+		return cloud.NodeGroups.Update(tx, g)
+	})
+	both := false
+	r.until("prod is at the other address", func() bool {
+		a, b := r.sim.Machine(addrs[0]).State().EtcdMember, r.sim.Machine(addrs[1]).State().EtcdMember
+		both = both || a != "" && b != ""
+		w := r.look("prod")
+		return r.settled("prod", 1)() && w.machines[0].Spec.ManagementAddress == addrs[1].String()
+	})
+	if !both {
+		t.Error("the second machine did not join etcd before the first had left: the cluster's data is lost")
+	}
+	if w := r.look("prod"); w.record.Endpoint != endpointAt(w.machines[0]) || !w.tenant.Status.Available {
+		t.Errorf("endpoint %s, %+v", w.record.Endpoint, w.tenant.Status)
+	}
+	if cluster(1) != name || r.sim.Machine(addrs[0]).Config() != nil {
+		t.Error("the first machine was not given back")
+	}
+}
+
 func TestSilentMachineHoldsUpNobody(t *testing.T) {
 	r := newRegion(t, nil)
 	addrs, err := talosim.FreeAddresses(1)

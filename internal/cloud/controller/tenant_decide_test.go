@@ -96,6 +96,10 @@ func TestWhichMachinesGoNext(t *testing.T) {
 		"workers beside a leaving one":  {newStage().with("cp", cp, 1, 0, 1).with("w", w, 0, 0).removing("cp-1"), nil, []string{"w-0"}},
 		"another address": {newStage().with("w", w, 1, 0),
 			map[string]provider.Claim{"w": {Addresses: []string{"10.9.9.9"}}}, []string{"w-0"}},
+		"one address less": {newStage().with("w", w, 2, 0, 1, 2),
+			map[string]provider.Claim{"w": {Addresses: []string{"10.0.1.1", "10.0.1.2"}}}, []string{"w-0"}},
+		"addresses in another order": {newStage().with("w", w, 2, 0, 1),
+			map[string]provider.Claim{"w": {Addresses: []string{"10.0.1.1", "10.0.1.0"}}}, nil},
 		"the same address": {newStage().with("w", w, 1, 0),
 			map[string]provider.Claim{"w": {Addresses: []string{"10.0.1.0:50000"}}}, nil},
 	} {
@@ -123,21 +127,28 @@ func TestGroupThatIsDeletedLetsAllGo(t *testing.T) {
 func TestFreeSlotsAreTheLowestThatNobodyFills(t *testing.T) {
 	w := cloud.RoleWorker
 	for name, c := range map[string]struct {
-		stage            stage
-		count, addresses int
-		want             []int
+		stage stage
+		count int
+		want  []int
 	}{
-		"none yet":               {newStage().with("w", w, 3), 3, 0, []int{0, 1, 2}},
-		"a gap":                  {newStage().with("w", w, 3, 0, 2), 3, 0, []int{1}},
-		"enough":                 {newStage().with("w", w, 2, 0, 2), 2, 0, nil},
-		"a leaving one keeps it": {newStage().with("w", w, 2, 0, 1).removing("w-0"), 2, 0, []int{2}},
-		"addresses are fixed":    {newStage().with("w", w, 2, 0, 1).removing("w-0"), 2, 2, nil},
+		"none yet":               {newStage().with("w", w, 3), 3, []int{0, 1, 2}},
+		"a gap":                  {newStage().with("w", w, 3, 0, 2), 3, []int{1}},
+		"enough":                 {newStage().with("w", w, 2, 0, 2), 2, nil},
+		"a leaving one keeps it": {newStage().with("w", w, 2, 0, 1).removing("w-0"), 2, []int{2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(c.want, c.stage.freeSlots("w", c.count, c.addresses)); d != "" {
+			if d := cmp.Diff(c.want, c.stage.freeSlots("w", c.count)); d != "" {
 				t.Errorf("slots (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+func TestAnAddressIsOpenWhileNoStayingMachineHasIt(t *testing.T) {
+	s := newStage().with("w", cloud.RoleWorker, 3, 0, 1).removing("w-0")
+	got := s.openAddresses("w", provider.Claim{Addresses: []string{"10.0.1.1:50000", "10.0.1.0", "10.0.1.9"}})
+	if d := cmp.Diff([]string{"10.0.1.0", "10.0.1.9"}, got); d != "" {
+		t.Errorf("open (-want +got):\n%s", d)
 	}
 }
 

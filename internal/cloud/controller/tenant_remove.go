@@ -67,12 +67,22 @@ func (c *Tenant) prepareRemoval(ctx context.Context, w *world, m *cloud.Machine)
 // leaveEtcd takes a machine out of etcd. It does nothing that would leave the other members without quorum.
 func (c *Tenant) leaveEtcd(ctx context.Context, w *world, m *cloud.Machine) (string, error) {
 	var others []*cloud.Machine
+	var joins *cloud.Machine
 	for _, o := range w.machines {
-		if isControlPlane(o) && o.Name != m.Name && w.inState(o) {
+		switch {
+		case !isControlPlane(o) || o.Name == m.Name:
+		case w.inState(o):
 			others = append(others, o)
+		case w.stays(o):
+			joins = o
 		}
 	}
-	if len(others) == 0 {
+	switch {
+	case len(others) > 0:
+	case joins != nil:
+		// etcd would end with it, and its successor start an empty one.
+		return fmt.Sprintf("it holds the cluster's data until machine %s at %s has joined", joins.Name, joins.Spec.ManagementAddress), nil
+	default:
 		return "", nil // the cluster ends with it
 	}
 	seen := c.survey(ctx, w.tenant.Name, others)
