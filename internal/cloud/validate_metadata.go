@@ -24,8 +24,8 @@ const reservedPrefix = "rezuscloud.io/"
 // reservedNames would be shadowed by a collection's own route.
 var reservedNames = []string{"events"}
 
-// validateName checks the name of a tenant or of a tenant's sub-resource.
-func validateName(name string, at *field.Path) field.ErrorList {
+// ValidateName checks the name of a tenant or of a tenant's sub-resource.
+func ValidateName(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "give the object a name")}
 	}

@@ -166,7 +166,7 @@ func (c NodeGroupChange) validateMetadata() field.ErrorList {
 	var old = c.Old
 	if old == nil {
 		_, name := SplitName(c.New.Name)
-		errs = append(errs, validateName(name, field.NewPath("metadata", "name"))...)
+		errs = append(errs, ValidateName(name, field.NewPath("metadata", "name"))...)
 		errs = append(errs, validateMetadata(&c.New.Metadata, nil, rules)...)
 	} else {
 		errs = append(errs, validateMetadata(&c.New.Metadata, &old.Metadata, rules)...)

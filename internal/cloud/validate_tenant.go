@@ -90,7 +90,7 @@ func PendingPlugins(s *TenantSpec) []string {
 
 func (c TenantChange) validateMetadata() field.ErrorList {
 	if c.Old == nil {
-		errs := validateName(c.New.Name, field.NewPath("metadata", "name"))
+		errs := ValidateName(c.New.Name, field.NewPath("metadata", "name"))
 		return append(errs, validateMetadata(&c.New.Metadata, nil, metadataRules{finalizers: TenantFinalizers})...)
 	}
 	return validateMetadata(&c.New.Metadata, &c.Old.Metadata, metadataRules{force: c.Force})

@@ -323,7 +323,7 @@ func TestDefaultNodeGroupNames(t *testing.T) {
 		tenant := rapid.StringMatching(`[a-z]([a-z0-9-]{0,61}[a-z0-9])?`).Draw(t, "tenant")
 		n := rapid.IntRange(0, 12).Draw(t, "taken")
 		name := DefaultGroupName(tenant, RoleWorker, func(string) bool { n--; return n >= 0 })
-		if errs := validateName(name, nil); len(errs) > 0 {
+		if errs := ValidateName(name, nil); len(errs) > 0 {
 			t.Fatalf("%q: %v", name, errs)
 		}
 	})
