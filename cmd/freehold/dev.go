@@ -33,7 +33,8 @@ func devCommand() *cobra.Command {
 		Long: `Runs a management plane together with simulated Talos machines on loopback addresses, until it is stopped.
 
 Nothing has to be configured. What was declared, and the machines' disks, are kept in the data folder. The client's
-context "dev" is saved and made current, so that "freehold get tenants" works in another terminal.`,
+context "dev" is saved and made current, so that "freehold get tenants" works in another terminal. Only warnings are
+logged; --log-level info shows each request and apply.`,
 		Example: `  freehold dev
   freehold dev --data /tmp/sandbox --listen 127.0.0.1:9090 --machines 12`,
 		Args: cobra.NoArgs,
@@ -58,7 +59,7 @@ context "dev" is saved and made current, so that "freehold get tenants" works in
 			})
 		},
 	}
-	planeFlags(cmd.Flags())
+	planeFlags(cmd.Flags(), "warn")
 	cmd.Flags().String("data", devFolder(), "the folder that holds everything")
 	cmd.Flags().String("listen", "127.0.0.1:8080", "the address to serve the API on")
 	cmd.Flags().Int("machines", 5, "how many simulated machines there are at least")

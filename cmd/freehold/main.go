@@ -25,9 +25,11 @@ func main() {
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "freehold",
-		Short: "A private cloud that its owner holds outright",
+		Use:     "freehold",
+		Short:   "A private cloud that its owner holds outright",
+		Version: version,
 	}
+	root.SetVersionTemplate("freehold {{.Version}}\n")
 	cli.Attach(root, cli.Options{Version: version})
 	for _, c := range []*cobra.Command{serverCommand(), devCommand()} {
 		c.GroupID = cli.GroupServer

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,6 +87,9 @@ func runPlane(ctx context.Context, s settings, ready func(*plane) error) (err er
 
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
 	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("listen on %s: another program does already: stop that one, or choose another address with --listen or FREEHOLD_LISTEN", s.Listen)
+		}
 		return fmt.Errorf("listen: %w", err)
 	}
 	p.url = urlOf(listener.Addr(), tlsConfig != nil)

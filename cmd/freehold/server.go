@@ -29,7 +29,7 @@ and told once. One line on the standard output tells that the plane is ready; lo
 			})
 		},
 	}
-	planeFlags(cmd.Flags())
+	planeFlags(cmd.Flags(), "info")
 	cmd.Flags().String("data", "/var/lib/freehold", "the folder that holds everything; keep it private")
 	cmd.Flags().String("listen", ":8080", "the address to serve the API on")
 	return cmd

@@ -39,8 +39,8 @@ type settings struct {
 	MachineTiming  string        `koanf:"machine-timing"`
 }
 
-// planeFlags are the flags that the server and its sandbox share.
-func planeFlags(f *pflag.FlagSet) {
+// planeFlags are the flags that the server and its sandbox share, which differ in what they log by default.
+func planeFlags(f *pflag.FlagSet, logLevel string) {
 	f.String("config", "", "a YAML file with these settings by their names")
 	f.String("tofu", "", "the OpenTofu 1.12.x program (default: the one on PATH, else the one that make built)")
 	f.String("tls-cert", "", "a PEM file with the certificate chain to serve HTTPS with")
@@ -49,7 +49,7 @@ func planeFlags(f *pflag.FlagSet) {
 	f.Duration("apply-deadline", 30*time.Minute, "how long one run of OpenTofu may take")
 	f.Int("apply-parallel", 0, "how many runs of OpenTofu may go on at once (default: by the number of cores)")
 	f.Duration("unreachable-after", time.Minute, "how long a machine may be away before it is not counted on any more")
-	f.String("log-level", "info", "debug, info, warn or error")
+	f.String("log-level", logLevel, "debug, info, warn or error")
 }
 
 func loadSettings(cmd *cobra.Command) (settings, error) {

@@ -93,7 +93,7 @@ func flagError(err error) error {
 	if !errors.As(err, &invalid) {
 		return err
 	}
-	takes := ""
+	var takes string
 	switch invalid.GetFlag().Value.Type() {
 	case "int":
 		takes = "a whole number"

@@ -52,11 +52,19 @@ var machineTable = tableOf{
 		}
 		return []string{
 				o.Metadata.Name, l[cloud.LabelTenant], l[cloud.LabelNodeGroup], first(l[cloud.LabelRole], string(s.Role)),
-				string(s.Stage), yes(s.Ready), m.Spec.ManagementAddress, since(o.Metadata.CreatedAt, now),
+				stageOf(l, s), yes(s.Ready), m.Spec.ManagementAddress, since(o.Metadata.CreatedAt, now),
 			}, []string{
 				yes(m.Spec.Connected), s.Network.Hostname, s.TalosVersion, s.KubernetesVersion, count(cores, ""), count(memory, "Mi"), s.LastError,
 			}, err
 	},
+}
+
+// stageOf is a machine's stage. One that is nobody's and waits for a configuration is told from one that was not seen yet.
+func stageOf(labels map[string]string, s cloud.MachineStatus) string {
+	if labels[cloud.LabelTenant] == "" && s.Maintenance && s.Stage == cloud.StageInitializing {
+		return "maintenance"
+	}
+	return string(s.Stage)
 }
 
 var providerTable = tableOf{

@@ -252,10 +252,15 @@ func (a *app) createMachineCommand() *cobra.Command {
 		Aliases: []string{"m"},
 		Short:   "Register a machine that runs Talos in maintenance mode",
 		Example: "  freehold create machine --address 10.0.0.9 --labels rack=b,gpu=yes",
-		Args:    atMost(0),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &usageError{cmd.CommandPath(), fmt.Errorf("the server names machines itself: tell where it is with --address %s", args[0])}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if address == "" {
-				return &usageError{cmd.CommandPath(), errors.New("tell where it is with --address")}
+				return &usageError{cmd.CommandPath(), errors.New("tell where it is with --address HOST")}
 			}
 			c, err := a.client()
 			if err != nil {

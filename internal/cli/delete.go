@@ -21,7 +21,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		Use:   "delete TYPE NAME… | TYPE/NAME… | -f FILE",
 		Short: "Delete resources, and wait until they are gone",
 		Long: "Delete resources, and wait until they are gone: until a tenant's machines are released, a machine is reset.\n" +
-			"A machine that is deleted from its tenant is replaced, unless --scale-down lowers its node group's count.",
+			"A machine that is deleted from its tenant is reset and forgotten; another takes its place, unless --scale-down lowers\n" +
+			"its node group's count. To use it again, register it again.",
 		Example:           "  freehold delete tenant prod\n  freehold delete ng gpu -t prod --wait=false\n  freehold delete -f prod.yaml",
 		ValidArgsFunction: a.completeRefs(&scope),
 		RunE: func(cmd *cobra.Command, args []string) error {

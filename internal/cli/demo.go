@@ -134,7 +134,8 @@ func (d *demo) env(name string) string {
 func (d *demo) startPlane(ctx context.Context) error {
 	machines := d.controlPlanes + d.workers
 	d.out.say(d.out.paint(bold, "A management plane, and machines that run Talos"))
-	d.out.say(d.out.paint(dim, fmt.Sprintf("$ freehold dev --data $DEMO/data --listen 127.0.0.1:0 --machines %d   (DEMO=%s)", machines, d.folder)))
+	d.out.say(d.out.paint(dim, "$ DEMO="+d.folder))
+	d.out.say(d.out.paint(dim, fmt.Sprintf("$ freehold dev --data $DEMO/data --listen 127.0.0.1:0 --machines %d", machines)))
 	begun := d.Now()
 	var err error
 	if d.plane, err = startSandbox(ctx, d.folder, machines, d.env); err != nil {
@@ -349,7 +350,8 @@ func (d *demo) showTimings() {
 	}
 	d.out.say(fmt.Sprintf("  %s  %6s", pad("all of it", 20), seconds(d.Now().Sub(d.started))))
 	d.out.say("\n" + d.out.paint(green, "✓") + " A tenant from nothing to a working kubeconfig, and nothing left of it.")
-	d.out.say("  To go on by hand: freehold dev, and in another terminal: freehold create tenant mine --control-planes 1 --workers 2 --wait")
+	d.out.say("  To go on by hand: freehold dev, and in another terminal:")
+	d.out.say("  freehold create tenant mine --control-planes 1 --workers 2 --wait")
 }
 
 // showLog prints the end of the plane's log: what an operator needs after a failure.

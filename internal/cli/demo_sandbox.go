@@ -44,7 +44,8 @@ func startSandbox(ctx context.Context, folder string, machines int, getenv func(
 	s := &sandbox{folder: folder, lines: make(chan string, 16), done: make(chan struct{})}
 	// Not bound to ctx: it is to be stopped in order, not killed.
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), self, "dev",
-		"--data", filepath.Join(folder, "data"), "--listen", "127.0.0.1:0", "--machines", fmt.Sprint(machines))
+		"--data", filepath.Join(folder, "data"), "--listen", "127.0.0.1:0", "--machines", fmt.Sprint(machines),
+		"--log-level", "info")
 	s.cmd.Stderr = log
 	temporary := filepath.Join(folder, "tmp")
 	if err := os.Mkdir(temporary, 0o700); err != nil {

@@ -85,6 +85,8 @@ func tellConnect(w *strings.Builder, err error, e *client.ConnectError) {
 		fmt.Fprintf(w, "error: the certificate of %s is not trusted: %v\n", e.Server, e.Err)
 		fmt.Fprintf(w, "  give its authority:     --certificate-authority FILE\n"+
 			"  or, if the server shows the same fingerprint, trust it alone:\n  --fingerprint sha256:%s\n", hex.EncodeToString(sum[:]))
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		fmt.Fprintf(w, "error: the server at %s speaks HTTP without TLS\n  use: %s\n", e.Server, strings.Replace(e.Server, "https://", "http://", 1))
 	default:
 		fmt.Fprintln(w, "error:", err)
 	}
