@@ -91,7 +91,7 @@ func openSandbox(s settings) (*talosim.Sim, error) {
 	}
 	sim, err := talosim.New(talosim.Options{Folder: s.machines(), Logger: logger, Timing: timing})
 	if err != nil {
-		return nil, fmt.Errorf("switch the simulated machines on: %w", err)
+		return nil, fmt.Errorf("switch the simulated machines on: %w\n  if another sandbox runs on %s, stop that one, or choose another folder with --data", err, s.Data)
 	}
 	addresses, err := talosim.FreeAddresses(max(0, s.Machines-len(sim.Machines())))
 	for _, address := range addresses {
