@@ -100,7 +100,7 @@ func Open(ctx context.Context, path string, options Options) (store.Store, error
 	db := &database{kinds: kinds, lock: lock}
 	options = options.withDefaults()
 	if err := db.prepare(path, options); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.release())
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, damage(err)), db.release())
 	}
 	db.start(options)
 	return db, nil
@@ -213,7 +213,10 @@ func (db *database) view(ctx context.Context, f func(*reader) error) (err error)
 	case <-db.writer.closing:
 		return store.ErrClosed
 	}
-	defer func() { db.readers <- c }()
+	defer func() {
+		err = damage(err)
+		db.readers <- c
+	}()
 	if err := c.exec("BEGIN"); err != nil {
 		return fmt.Errorf("begin view: %w", err)
 	}

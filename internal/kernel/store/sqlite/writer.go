@@ -222,5 +222,14 @@ func failure(err error) error {
 	if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull || errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("%w: %w", store.ErrFull, err)
 	}
-	return fmt.Errorf("write to the store: %w", err)
+	return fmt.Errorf("write to the store: %w", damage(err))
+}
+
+// damage says what to do about a file that is no whole database; other errors, and none, stay as they are.
+func damage(err error) error {
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultCorrupt, sqlite.ResultNotADB:
+		return fmt.Errorf("the store's file is damaged: stop the server and restore the data folder from a backup: %w", err)
+	}
+	return err
 }
