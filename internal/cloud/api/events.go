@@ -210,13 +210,8 @@ func (s *service) events(ctx context.Context, in *WatchOptions, sc scope) (*rest
 	if err != nil {
 		return nil, err
 	}
-	return rest.WatchStream(rest.Watch{SSE: in.SSE, Close: w.Close, Next: func(ctx context.Context) (rest.Frames, error) {
-		b, err := w.Next(ctx)
-		if err != nil {
-			return rest.Frames{}, err
-		}
-		return s.frames(sc, b, in.Bookmarks)
-	}}), nil
+	f := &feed{service: s, scope: sc, watcher: w, bookmarks: in.Bookmarks}
+	return rest.WatchStream(rest.Watch{SSE: in.SSE, Close: w.Close, Next: f.next}), nil
 }
 
 // resumeAfter: a browser that reconnects repeats its first URL, and tells in Last-Event-ID how far it came.
@@ -225,37 +220,6 @@ func resumeAfter(in rest.WatchInput) (int64, error) {
 		in.ResourceVersion = ""
 	}
 	return in.Since()
-}
-
-// frames encodes a batch. The initial one is each watcher's own; changes come to many watchers.
-func (s *service) frames(sc scope, b store.Batch, bookmarks bool) (rest.Frames, error) {
-	f := rest.Frames{Revision: b.Revision, Events: make([][]byte, 0, len(b.Events)+1)}
-	for _, e := range b.Events {
-		frame, err := s.frame(sc, e, b.Initial)
-		if err != nil {
-			return f, err
-		}
-		f.Events = append(f.Events, frame)
-	}
-	if b.Initial && bookmarks {
-		frame, err := rest.EncodeEvent(bookmark(b.Revision))
-		if err != nil {
-			return f, err
-		}
-		f.Events = append(f.Events, frame)
-	}
-	return f, nil
-}
-
-func (s *service) frame(sc scope, e store.Event, initial bool) ([]byte, error) {
-	if !initial {
-		return s.recentFrames.encode(sc, e)
-	}
-	event, err := sc.event(e)
-	if err != nil {
-		return nil, err
-	}
-	return rest.EncodeEvent(event)
 }
 
 func (sc scope) event(e store.Event) (client.Event[any], error) {
@@ -272,12 +236,4 @@ func (sc scope) event(e store.Event) (client.Event[any], error) {
 		return out, err
 	}
 	return out, nil
-}
-
-func bookmark(revision int64) client.Event[any] {
-	var at struct {
-		Metadata client.ListMetadata `json:"metadata"`
-	}
-	at.Metadata.ResourceVersion = revision
-	return client.Event[any]{Type: client.Bookmark, Object: at}
 }

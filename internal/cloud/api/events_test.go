@@ -254,6 +254,29 @@ func TestServerSentEventsResumeByTheirLastId(t *testing.T) {
 	}
 }
 
+func TestOnlyTheLastObjectOfALargeStateTellsWhereToResume(t *testing.T) {
+	p := newPlane(t)
+	const n = 1200
+	p.update(func(tx store.Tx) error {
+		for i := range n {
+			m := &cloud.Machine{Spec: cloud.MachineSpec{ManagementAddress: fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)}}
+			m.Name = fmt.Sprintf("%08d-0000-4000-8000-000000000000", i)
+			if err := cloud.Machines.Create(tx, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	at := strconv.FormatInt(p.revision(), 10)
+	w := p.watch("/api/v1/machines/events?watch=true&sse=true")
+	for i := range n {
+		id := w.expectSSE(fmt.Sprintf("ADDED %08d-0000-4000-8000-000000000000", i))
+		if last := i == n-1; (id != "") != last || last && id != at {
+			t.Fatalf("object %d of %d has the id %q, the revision is %s", i+1, n, id, at)
+		}
+	}
+}
+
 func TestRecentChangesAreListed(t *testing.T) {
 	p := newPlane(t)
 	p.post("/api/v1/tenants", tenantBody("prod")).want(201)
