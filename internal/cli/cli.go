@@ -28,6 +28,8 @@ type Options struct {
 	Getenv  func(string) string
 	// Now is the clock that ages are counted by.
 	Now func() time.Time
+	// brief: the server ends with the program, so that nothing is to be said of what it goes on with.
+	brief bool
 }
 
 // Groups of the root's help.

@@ -138,7 +138,7 @@ func (f *tenantFlags) nodeGroups(tenant string) ([]*client.NodeGroup, error) {
 		return nil, errors.New("numbers of machines cannot be negative")
 	}
 	if n := len(f.groups.addresses); n > 0 && n != f.controlPlanes+f.workers {
-		return nil, fmt.Errorf("%d addresses for %d machines: give one for each, those of the control plane first", n, f.controlPlanes+f.workers)
+		return nil, fmt.Errorf("give one --address for each machine, those of the control plane first: %d given, %d needed", n, f.controlPlanes+f.workers)
 	}
 	if f.workers > 0 && f.controlPlanes == 0 {
 		return nil, errors.New("workers need a control plane: give --control-planes too")

@@ -115,7 +115,7 @@ func (d *demo) title(format string, args ...any) {
 func (d *demo) freehold(ctx context.Context, args ...string) error {
 	d.out.say(d.out.paint(dim, "$ freehold "+strings.ReplaceAll(strings.Join(args, " "), d.folder, "$DEMO")))
 	root := &cobra.Command{Use: "freehold"}
-	Attach(root, Options{Version: d.Version, In: strings.NewReader(""), Out: d.app.out, Err: d.app.out, Getenv: d.env, Now: d.Now})
+	Attach(root, Options{Version: d.Version, In: strings.NewReader(""), Out: d.app.out, Err: d.app.out, Getenv: d.env, Now: d.Now, brief: true})
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)
 }
@@ -312,7 +312,7 @@ func (d *demo) useTalosconfig(ctx context.Context) error {
 
 func (d *demo) showMachines(ctx context.Context) error {
 	d.title("What the plane sees")
-	if err := d.freehold(ctx, "get", "tenants", "-o", "wide"); err != nil {
+	if err := d.freehold(ctx, "get", "tenants"); err != nil {
 		return err
 	}
 	return d.freehold(ctx, "get", "machines", "-t", demoTenant)

@@ -28,8 +28,8 @@ func (a *app) waitForTenant(ctx context.Context, c *client.Client, name, goal st
 func (a *app) followTenant(ctx context.Context, c *client.Client, name, goal string) error {
 	p := newProgress(name, a.Now())
 	err := (&follower{c: c, p: p, out: newLive(a.err, a.Getenv), now: a.Now}).run(ctx, goal)
-	if errors.Is(err, context.Canceled) {
-		a.notef("\nThe server goes on without you. To look again: freehold wait tenant/%s --for=%s\n", name, goal)
+	if errors.Is(err, context.Canceled) && !a.brief {
+		a.notef("\nThe server goes on without you. To look again:\n  freehold wait tenant/%s --for=%s\n", name, goal)
 	}
 	var late *timeoutError
 	if errors.As(err, &late) && p.tenant != nil {
