@@ -131,8 +131,11 @@ func (w *world) trigger(p *plan) string {
 		return list(out)
 	case rec.State == nil:
 		return "first apply"
-	case rec.Last != nil && rec.Last.Digest == p.goal() && rec.Last.Result != string(tofu.Succeeded):
-		return "retry"
+	case rec.Last != nil && strings.HasPrefix(rec.Last.Digest, p.digest):
+		if rec.Last.Result != string(tofu.Succeeded) {
+			return "retry"
+		}
+		return "other machines answer now"
 	}
 	for _, s := range p.slots {
 		if !slices.Contains(rec.Slots, s) {
