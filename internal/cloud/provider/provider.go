@@ -35,7 +35,7 @@ type Module interface {
 
 // Claim selects registered machines for the slots of a node group.
 type Claim struct {
-	// Addresses fix the machine of each slot, by index: slot i is the machine at Addresses[i].
+	// Addresses fix the group's machines: those at these addresses and no others, in whatever slots.
 	Addresses []string
 	// Selector picks unassigned machines where Addresses is empty.
 	Selector labels.Selector
