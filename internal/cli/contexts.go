@@ -89,14 +89,14 @@ func (a *app) listContexts() error {
 	}
 	slices.SortFunc(c.Contexts, func(x, y config.Context) int { return strings.Compare(x.Name, y.Name) })
 	t := &table{w: a.out}
-	t.add("CURRENT", "NAME", "SERVER", "USER", "SESSION")
+	t.add("CURRENT", "NAME", "SERVER", "USER", "LOGGED-IN")
 	for _, x := range c.Contexts {
-		current, session := " ", "none"
+		current, session := " ", "no"
 		if x.Name == c.CurrentContext {
 			current = "*"
 		}
 		if x.Token != "" {
-			session = "kept"
+			session = "yes"
 		}
 		t.rows = append(t.rows, []string{current, x.Name, x.Server, first(x.User, "-"), session})
 	}

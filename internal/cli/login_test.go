@@ -32,7 +32,7 @@ func TestLoginIsRememberedAndLogoutForgets(t *testing.T) {
 		t.Fatal(got)
 	}
 	want(t, s.ok("config", "current-context"), "lab")
-	if got := s.ok("config", "get-contexts"); !strings.Contains(got, "*         lab    "+s.server.URL+"   admin   kept") {
+	if got := s.ok("config", "get-contexts"); !strings.Contains(got, "*         lab    "+s.server.URL+"   admin   yes") {
 		t.Fatal(got)
 	}
 	s.ok("logout")
