@@ -17,15 +17,16 @@ build: $(addprefix bin/,$(BINARIES))
 # The go command knows best what is stale.
 .PHONY: $(addprefix bin/,$(BINARIES))
 $(addprefix bin/,$(BINARIES)): bin/%:
+	@echo building $@
 	@go build -ldflags '$(GO_LDFLAGS)' -o $@ ./cmd/$*
 
 tofu kubectl:
 	@tools/need.sh $@ >/dev/null
 
-demo: build tofu
+demo: bin/freehold tofu
 	@FREEHOLD_TOFU=$$(tools/need.sh tofu) bin/freehold demo
 
-dev: build tofu
+dev: bin/freehold tofu
 	@FREEHOLD_TOFU=$$(tools/need.sh tofu) exec bin/freehold dev
 
 # Race detection needs cgo. The binaries under test are the ones that users start.

@@ -32,6 +32,8 @@ and told once. One line on the standard output tells that the plane is ready; lo
 	planeFlags(cmd.Flags(), "info")
 	cmd.Flags().String("data", "/var/lib/freehold", "the folder that holds everything; keep it private")
 	cmd.Flags().String("listen", ":8080", "the address to serve the API on")
+	cmd.Flags().String("tls-cert", "", "a PEM file with the certificate chain to serve HTTPS with")
+	cmd.Flags().String("tls-key", "", "a PEM file with its key")
 	return cmd
 }
 

@@ -43,8 +43,6 @@ type settings struct {
 func planeFlags(f *pflag.FlagSet, logLevel string) {
 	f.String("config", "", "a YAML file with these settings by their names")
 	f.String("tofu", "", "the OpenTofu 1.12.x program (default: the one on PATH, else the one that make built)")
-	f.String("tls-cert", "", "a PEM file with the certificate chain to serve HTTPS with")
-	f.String("tls-key", "", "a PEM file with its key")
 	f.Duration("apply-debounce", 2*time.Second, "how long a tenant's declarations have to be quiet before they are applied")
 	f.Duration("apply-deadline", 30*time.Minute, "how long one run of OpenTofu may take")
 	f.Int("apply-parallel", 0, "how many runs of OpenTofu may go on at once (default: by the number of cores)")
