@@ -217,7 +217,7 @@ func (p *plane) addressOf(t *testing.T, tenant, role, slot string) string {
 
 func TestAMachineThatNeverAnswersHoldsUpNobodyElse(t *testing.T) {
 	sim := startSim(t, 6)
-	p := startPlane(t, t.TempDir(), "--unreachable-after", "1s")
+	p := startPlane(t, t.TempDir(), "--unreachable-after", "1s", "--apply-parallel", "1") // with one place, whoever waits in it holds up all others
 	dead := sim.addresses[0]
 	sim.fault(t, dead, `{"kind":"network-hang"}`)
 	p.want(http.StatusCreated, "POST", "/api/v1/tenants", `{"metadata":{"name":"stuck"},"spec":{"kubernetesVersion":"1.35.0","talosVersion":"1.12.6"}}`)
