@@ -27,7 +27,11 @@ import (
 	"time"
 )
 
-const benchPassword = "only for a benchmark"
+const (
+	benchPassword = "only for a benchmark"
+	// passwordHash is a bcrypt hash of some password.
+	passwordHash = "$2a$12$R9h/cIPz0gi.URNNX3kh2OPST9/PgBkqquzi.Ss7KIUgO2t0jWMUW"
+)
 
 // server is a `freehold server` with TLS, as it is shipped, and an administrator's session.
 type server struct {
@@ -122,9 +126,10 @@ func (s *server) residentMiB() float64 {
 	return float64(kib) / 1024
 }
 
-// create makes one durable object of 1 KiB: an API token, whose record no controller acts on.
+// create makes one durable object of 1 KiB: a user whose password's hash is imported, on which no controller acts.
 func (s *server) create(i int64) {
-	s.post("/api/v1/users/admin/tokens", fmt.Appendf(nil, `{"metadata":{"name":"t-%07d","annotations":{"pad":"%s"}},"spec":{}}`, i, strings.Repeat("x", bodySize-80)), http.StatusCreated, nil)
+	s.post("/api/v1/users", fmt.Appendf(nil, `{"metadata":{"name":"u-%07d","annotations":{"pad":"%s"}},"spec":{"role":"view","passwordHash":"%s"}}`,
+		i, strings.Repeat("x", bodySize-200), passwordHash), http.StatusCreated, nil)
 }
 
 // BenchmarkHTTPCreates measures durable creates through HTTPS, with authentication and validation, the client on the

@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,15 +27,18 @@ func assertNothingLeaked(t *testing.T, p *plane) {
 	t.Helper()
 	assertNoMarker(t, "the plane's output", []byte(p.log.String()))
 	err := filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // of a run that was just pruned
+		}
 		if err != nil {
-			if os.IsNotExist(err) {
-				return nil // a run's folder that was just pruned
-			}
 			return err
 		}
 		info, err := d.Info()
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		if d.IsDir() {
 			if path != p.dir && info.Mode().Perm()&0o077 != 0 {
@@ -49,8 +53,11 @@ func assertNothingLeaked(t *testing.T, p *plane) {
 			t.Errorf("file %s has mode %v", path, info.Mode().Perm())
 		}
 		data, err := os.ReadFile(path)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		assertNoMarker(t, path, data)
 		return nil

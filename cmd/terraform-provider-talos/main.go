@@ -16,7 +16,7 @@ var version = "dev"
 
 func main() {
 	if len(os.Args) == 2 && (os.Args[1] == "version" || os.Args[1] == "--version") {
-		fmt.Println("terraform-provider-talos", version)
+		fmt.Fprintln(os.Stdout, "terraform-provider-talos", version)
 		return
 	}
 	err := providerserver.Serve(context.Background(), provider.New(version), providerserver.ServeOpts{Address: provider.Address, ProtocolVersion: 6})
