@@ -405,3 +405,26 @@ func TestSilentMachineInTheStateIsExcludedFromAppliesAlone(t *testing.T) {
 		t.Errorf("excluded once etcd was started: %v", p.exclude)
 	}
 }
+
+func TestQuorumIsOfThoseWhoHaveJoined(t *testing.T) {
+	s := newStage().with("cp", cloud.RoleControlPlane, 3, 0, 1, 2)
+	of := func(i int, learner bool) member {
+		return member{Name: "cp-" + strconv.Itoa(i), PeerURLs: []string{"https://10.0.1." + strconv.Itoa(i) + ":2380"}, Learner: learner}
+	}
+	seen := survey{answer: s.machines[1:]}
+	for name, c := range map[string]struct {
+		members         []member
+		voters, healthy int
+	}{
+		"nobody":                      {nil, 0, 0},
+		"both":                        {[]member{of(1, false), of(2, false)}, 2, 2},
+		"one that has yet to join":    {[]member{of(1, false)}, 1, 1},
+		"a learner":                   {[]member{of(1, true)}, 0, 0},
+		"one that answers nothing":    {[]member{of(0, false), of(1, false)}, 2, 1},
+		"one of no machine of theirs": {[]member{of(9, false), of(1, false)}, 2, 1},
+	} {
+		if voters, healthy := seen.quorum(c.members); voters != c.voters || healthy != c.healthy {
+			t.Errorf("%s: %d of %d, want %d of %d", name, healthy, voters, c.healthy, c.voters)
+		}
+	}
+}

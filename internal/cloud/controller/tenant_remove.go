@@ -93,14 +93,13 @@ func (c *Tenant) leaveEtcd(ctx context.Context, w *world, m *cloud.Machine) (str
 	if i < 0 {
 		return "", nil
 	}
-	voters := 0
-	for j, e := range seen.members {
-		if j != i && !e.Learner {
-			voters++
-		}
-	}
-	if seen.healthy <= voters/2 {
-		return fmt.Sprintf("of the %d etcd members that would be left only %d are healthy, and that is no quorum; bring the others back first", voters, seen.healthy), nil
+	left := slices.Delete(slices.Clone(seen.members), i, i+1)
+	voters, healthy := seen.quorum(left)
+	switch {
+	case voters == 0:
+		return "no other control-plane machine has joined etcd yet", nil
+	case healthy <= voters/2:
+		return fmt.Sprintf("of the %d etcd members that would be left only %d are healthy, and that is no quorum; bring the others back first", voters, healthy), nil
 	}
 	leaveErr := errSilent
 	if !away(m) {
@@ -119,8 +118,23 @@ func (c *Tenant) leaveEtcd(ctx context.Context, w *world, m *cloud.Machine) (str
 // survey is what the control-plane machines say of etcd.
 type survey struct {
 	members []member
-	asked   *cloud.Machine // one that answered
-	healthy int            // how many answered, and so have a member that sees quorum
+	asked   *cloud.Machine   // one that answered
+	answer  []*cloud.Machine // those that answered, and so see quorum
+}
+
+// quorum counts the voting members, and how many of them are on machines that answered: one that has yet to join
+// answers as well.
+func (s survey) quorum(members []member) (voters, healthy int) {
+	for _, e := range members {
+		if e.Learner {
+			continue
+		}
+		voters++
+		if slices.ContainsFunc(s.answer, func(m *cloud.Machine) bool { return isMember(e, m) }) {
+			healthy++
+		}
+	}
+	return voters, healthy
 }
 
 func (c *Tenant) survey(ctx context.Context, tenant string, machines []*cloud.Machine) survey {
@@ -133,7 +147,7 @@ func (c *Tenant) survey(ctx context.Context, tenant string, machines []*cloud.Ma
 		if err != nil {
 			continue
 		}
-		if s.healthy++; s.asked == nil {
+		if s.answer = append(s.answer, o); s.asked == nil {
 			s.asked, s.members = o, members
 		}
 	}
