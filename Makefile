@@ -7,6 +7,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 GO_LDFLAGS  := -s -w -X main.version=$(VERSION)
 BINARIES    := freehold talosim terraform-provider-talos
 TEST_FLAGS  ?=
+GENERATED   := api/openapi.json docs/reference/cli.md
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := build
@@ -55,7 +56,7 @@ generate:
 	@go generate ./...
 
 drift: generate
-	@git diff --exit-code --stat -- api docs || { echo 'generated files changed: commit the result of make generate'; exit 1; }
+	@git diff --exit-code --stat -- $(GENERATED) || { echo 'generated files changed: commit the result of make generate'; exit 1; }
 
 bench: build tofu
 	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_BIN=$(CURDIR)/bin go test -run '^$$' -bench . -benchtime 1x ./bench/...
