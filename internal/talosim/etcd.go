@@ -278,7 +278,7 @@ func (s *session) runEtcd(m member) bool {
 		s.putEtcdMember(m.ID)
 	}
 	if m.Learner {
-		if !sleep(s.ctx, s.m.sim.timing.Etcd) {
+		if !sleep(s.ctx, s.m.sim.timing.Etcd) || s.isStopping() {
 			return false
 		}
 		s.cluster.promote(m.ID)

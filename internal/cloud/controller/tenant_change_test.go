@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -53,6 +54,44 @@ func TestControlPlaneShrinksOneMemberAtATime(t *testing.T) {
 		if a.Plan.Destroy != 1 || a.Plan.Add != 0 || a.Plan.Change != 0 {
 			t.Errorf("an apply of the scale-down: %+v", a)
 		}
+	}
+}
+
+func TestMachineThatRebootsWhileItIsRemovedLeavesNoMemberBehind(t *testing.T) {
+	r := newRegion(t, nil)
+	r.register(3)
+	r.createTenant("prod", 3, 0)
+	r.until("prod is active", r.settled("prod", 3))
+	leaving := map[*talosim.Machine]string{} // their members, until they have left once
+	for _, m := range r.look("prod").machines[1:] {
+		a, err := cloud.ParseMachineAddress(m.Spec.ManagementAddress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sm := r.sim.Machine(netip.MustParseAddr(a.Host))
+		leaving[sm] = sm.State().EtcdMember
+	}
+	r.scale("prod", "cp", 1)
+	watching, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		for len(leaving) > 0 && watching.Err() == nil {
+			for m, member := range leaving {
+				if m.State().EtcdMember != member {
+					m.PowerCycle()
+					delete(leaving, m)
+				}
+			}
+			<-time.After(time.Millisecond)
+		}
+	}()
+	r.until("one control-plane machine is left", r.settled("prod", 1))
+	members, err := talosMembers{r.applier}.List(t.Context(), "prod", r.look("prod").machines[0])
+	if err != nil || len(members) != 1 {
+		t.Errorf("etcd has members %v, %v", members, err)
+	}
+	if s := r.look("prod").tenant.Status; !s.Ready || !s.APIReady {
+		t.Errorf("prod is %+v", s)
 	}
 }
 

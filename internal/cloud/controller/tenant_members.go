@@ -24,6 +24,9 @@ type Members interface {
 	Leave(ctx context.Context, tenant string, m *cloud.Machine) error
 	// Remove makes etcd forget a member that cannot leave by itself; another machine is asked to.
 	Remove(ctx context.Context, tenant string, asked *cloud.Machine, id uint64) error
+	// Retire takes the configuration, and what is left of etcd, from a control-plane machine that has left etcd. nil
+	// means that it has none of this tenant's any more, and so does not come back.
+	Retire(ctx context.Context, tenant string, m *cloud.Machine) error
 	// ResetIfOurs resets a machine if it has a configuration of this tenant. One that is in maintenance mode, or
 	// belongs to somebody else, is left alone. An error means that it is not known, or not done yet.
 	ResetIfOurs(ctx context.Context, tenant string, m *cloud.Machine) error
@@ -72,6 +75,50 @@ func (t talosMembers) Remove(ctx context.Context, tenant string, asked *cloud.Ma
 	return t.with(ctx, tenant, asked, func(c *machineapi.Client) error { return c.EtcdRemove(ctx, id) })
 }
 
+// How long a machine that is told to reset itself is watched, and how often it is looked at. One that takes longer is
+// looked at again later.
+const (
+	retireWatch = 15 * time.Second
+	retirePoll  = 200 * time.Millisecond
+)
+
+func (t talosMembers) Retire(ctx context.Context, tenant string, m *cloud.Machine) error {
+	err := t.with(ctx, tenant, m, func(c *machineapi.Client) error {
+		// In order, so that one that has joined again meanwhile leaves again or refuses.
+		return c.Reset(ctx, machineapi.ResetOptions{Graceful: true, Reboot: true})
+	})
+	stranger := errors.Is(err, machineapi.ErrUnauthorized)
+	if err != nil && !stranger {
+		return fmt.Errorf("reset it: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, retireWatch)
+	defer cancel()
+	for {
+		switch maintenance, err := inMaintenance(ctx, m); {
+		case maintenance, stranger && errors.Is(err, machineapi.ErrUnauthorized): // the latter is another cluster's
+			return nil
+		case stranger && err != nil:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errNotYet
+		case <-time.After(retirePoll):
+		}
+	}
+}
+
+// inMaintenance asks a machine without showing who asks.
+func inMaintenance(ctx context.Context, m *cloud.Machine) (bool, error) {
+	c, err := machineapi.DialMaintenance(m.Spec.ManagementAddress)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	s, err := c.Status(ctx)
+	return s.Maintenance, err
+}
+
 // errNotYet: the machine was told to reset itself.
 var errNotYet = errors.New("it is resetting itself")
 
@@ -97,19 +144,14 @@ func (t talosMembers) ResetIfOurs(ctx context.Context, tenant string, m *cloud.M
 // settledElsewhere makes sure that a machine which does not know the tenant's certificates is in maintenance mode and
 // stays there: one that has just taken its configuration still answers like that for a moment.
 func settledElsewhere(ctx context.Context, m *cloud.Machine) error {
-	c, err := machineapi.DialMaintenance(m.Spec.ManagementAddress)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	for range 2 {
-		s, err := c.Status(ctx)
+		maintenance, err := inMaintenance(ctx, m)
 		switch {
 		case errors.Is(err, machineapi.ErrUnauthorized):
 			return nil // another cluster's
 		case err != nil:
 			return err
-		case !s.Maintenance:
+		case !maintenance:
 			return errNotYet
 		}
 		select {

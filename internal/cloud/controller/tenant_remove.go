@@ -10,6 +10,7 @@ import (
 
 	"freehold.dev/freehold/internal/cloud"
 	"freehold.dev/freehold/internal/cloud/apply"
+	"freehold.dev/freehold/internal/cloud/talos/machineapi"
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
@@ -19,24 +20,24 @@ const removalRetry = 5 * time.Second
 // prepareRemovals makes the machines on the list ready to be taken away: a control-plane machine leaves etcd first,
 // and only if the others keep quorum. It answers what is being waited for.
 func (c *Tenant) prepareRemovals(ctx context.Context, w *world) (waits []string, err error) {
-	var ready []string
+	ready := map[string]bool{} // by slot, where it is news
 	for _, r := range w.record.Removing {
 		m := w.machine(r.Machine)
-		if r.Ready || m == nil {
+		if m == nil || r.Ready && !c.mayReturn(w, m) {
 			continue
 		}
 		why, err := c.prepareRemoval(ctx, w, m)
-		switch {
-		case err != nil:
-			why = err.Error()
-			fallthrough
-		case why != "":
-			waits = append(waits, fmt.Sprintf("removing %s (machine %s at %s) waits: %s", r.Slot, m.Name, m.Spec.ManagementAddress, why))
-		default:
-			ready = append(ready, r.Slot)
-		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if err != nil {
+			why = err.Error()
+		}
+		if why != "" {
+			waits = append(waits, fmt.Sprintf("removing %s (machine %s at %s) waits: %s", r.Slot, m.Name, m.Spec.ManagementAddress, why))
+		}
+		if r.Ready != (why == "") {
+			ready[r.Slot] = why == ""
 		}
 	}
 	if len(ready) == 0 {
@@ -44,48 +45,72 @@ func (c *Tenant) prepareRemovals(ctx context.Context, w *world) (waits []string,
 	}
 	return waits, c.updateRecord(ctx, w.tenant, func(rec *apply.Record) {
 		for i := range rec.Removing {
-			if slices.Contains(ready, rec.Removing[i].Slot) {
-				rec.Removing[i].Ready = true
+			if v, ok := ready[rec.Removing[i].Slot]; ok {
+				rec.Removing[i].Ready = v
 			}
 		}
 	})
 }
 
-// prepareRemoval answers "" when the machine may be taken away, else what that waits for.
-func (c *Tenant) prepareRemoval(ctx context.Context, w *world, m *cloud.Machine) (string, error) {
-	if isControlPlane(m) && w.record.Bootstrapped {
-		if why, err := c.leaveEtcd(ctx, w, m); why != "" || err != nil {
-			return why, err
-		}
-	}
-	if !w.inState(m) {
-		return "", c.resetStray(ctx, w, m)
-	}
-	return "", nil
+// mayReturn tells whether a machine could be in etcd again after it was made ready: it still has a configuration, as
+// far as is known, and every boot makes it join. So it is looked at again before each run that takes it away.
+func (c *Tenant) mayReturn(w *world, m *cloud.Machine) bool {
+	return isControlPlane(m) && w.record.Bootstrapped && w.inState(m)
 }
 
-// leaveEtcd takes a machine out of etcd. It does nothing that would leave the other members without quorum.
-func (c *Tenant) leaveEtcd(ctx context.Context, w *world, m *cloud.Machine) (string, error) {
-	var others []*cloud.Machine
+// prepareRemoval answers "" when the machine may be taken away, else what that waits for.
+func (c *Tenant) prepareRemoval(ctx context.Context, w *world, m *cloud.Machine) (string, error) {
+	heirs, why := w.heirs(m)
+	if why != "" {
+		return why, nil
+	}
+	if len(heirs) == 0 {
+		return "", c.resetStray(ctx, w, m) // no other holds the cluster's data, or it never did
+	}
+	if why, err := c.leaveEtcd(ctx, w, m, heirs, away(m)); why != "" || err != nil {
+		return why, err
+	}
+	switch {
+	case !w.inState(m):
+		if err := c.resetStray(ctx, w, m); err != nil {
+			return "", err
+		}
+	case !away(m):
+		// A boot would make it join again, and a member that is wiped then counts against quorum for ever.
+		if err := c.cfg.Members.Retire(ctx, w.tenant.Name, m); err != nil {
+			return "", err
+		}
+	}
+	return c.leaveEtcd(ctx, w, m, heirs, true)
+}
+
+// heirs are the control-plane machines that keep the cluster's data when one is taken away: none for a worker, before
+// etcd was started, and when the cluster ends with the machine. It answers why the machine has to wait for one.
+func (w *world) heirs(m *cloud.Machine) (heirs []*cloud.Machine, why string) {
+	if !isControlPlane(m) || !w.record.Bootstrapped {
+		return nil, ""
+	}
 	var joins *cloud.Machine
 	for _, o := range w.machines {
 		switch {
 		case !isControlPlane(o) || o.Name == m.Name:
 		case w.inState(o):
-			others = append(others, o)
+			heirs = append(heirs, o)
 		case w.stays(o):
 			joins = o
 		}
 	}
-	switch {
-	case len(others) > 0:
-	case joins != nil:
+	if len(heirs) == 0 && joins != nil {
 		// etcd would end with it, and its successor start an empty one.
-		return fmt.Sprintf("it holds the cluster's data until machine %s at %s has joined", joins.Name, joins.Spec.ManagementAddress), nil
-	default:
-		return "", nil // the cluster ends with it
+		return nil, fmt.Sprintf("it holds the cluster's data until machine %s at %s has joined", joins.Name, joins.Spec.ManagementAddress)
 	}
-	seen := c.survey(ctx, w.tenant.Name, others)
+	return heirs, ""
+}
+
+// leaveEtcd takes a machine out of etcd. It does nothing that would leave the other members without quorum. One that
+// is silent or wiped cannot leave by itself; the others are told to forget it.
+func (c *Tenant) leaveEtcd(ctx context.Context, w *world, m *cloud.Machine, heirs []*cloud.Machine, gone bool) (string, error) {
+	seen := c.survey(ctx, w.tenant.Name, heirs)
 	if seen.asked == nil {
 		return "no other control-plane machine answers for etcd; bring one back first", nil
 	}
@@ -101,17 +126,12 @@ func (c *Tenant) leaveEtcd(ctx context.Context, w *world, m *cloud.Machine) (str
 	case healthy <= voters/2:
 		return fmt.Sprintf("of the %d etcd members that would be left only %d are healthy, and that is no quorum; bring the others back first", voters, healthy), nil
 	}
-	leaveErr := errSilent
-	if !away(m) {
-		leaveErr = c.cfg.Members.Leave(ctx, w.tenant.Name, m)
+	if !gone {
+		err := c.cfg.Members.Leave(ctx, w.tenant.Name, m)
+		if !errors.Is(err, errSilent) && !errors.Is(err, machineapi.ErrUnauthorized) {
+			return "", err
+		}
 	}
-	if leaveErr == nil {
-		return "", nil
-	}
-	if !errors.Is(leaveErr, errSilent) {
-		return "", leaveErr
-	}
-	// It cannot leave by itself any more.
 	return "", c.cfg.Members.Remove(ctx, w.tenant.Name, seen.asked, seen.members[i].ID)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	machinepb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 )
 
 // EtcdMember is a member of the tenant's etcd.
@@ -71,13 +72,16 @@ type ResetOptions struct {
 	Reboot bool
 }
 
-// Reset wipes the machine's system disk: configuration, etcd data, everything. It answers when the machine has
-// begun.
+// Reset wipes what the machine knows of its cluster: configuration, etcd data, everything but Talos itself, which it
+// could not boot without. It answers when the machine has begun.
 func (c *Client) Reset(ctx context.Context, o ResetOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
 	_, err := client.FilterMessages(c.machine.Reset(ctx, &machinepb.ResetRequest{
 		Graceful: o.Graceful, Reboot: o.Reboot, Mode: machinepb.ResetRequest_SYSTEM_DISK,
+		SystemPartitionsToWipe: []*machinepb.ResetPartitionSpec{
+			{Label: constants.StatePartitionLabel, Wipe: true}, {Label: constants.EphemeralPartitionLabel, Wipe: true},
+		},
 	}))
 	return c.classify(ctx, "reset", err)
 }
