@@ -73,7 +73,7 @@ const (
 	ConditionPluginsPending = "PluginsPending"
 	// ConditionAPINotReady: True tells why the Kubernetes API is not ready although control-plane machines are.
 	ConditionAPINotReady = "APINotReady"
-	// ConditionEtcdUnhealthy: True tells why etcd is not sound although every control-plane machine is.
+	// ConditionEtcdUnhealthy: True tells why etcd is not sound.
 	ConditionEtcdUnhealthy = "EtcdUnhealthy"
 )
 

@@ -330,24 +330,50 @@ func (v *View) reportAPI(conditions *[]cloud.Condition) {
 	v.report(conditions, cloud.ConditionAPINotReady, wrong, reasonNotReady, v.Probe.API.Message, reasonReady)
 }
 
-// reportEtcd says what is wrong with etcd when its machines cannot be blamed for it.
+// reportEtcd says what is wrong with etcd: members that are nobody's, or no answer where one is to be expected.
 func (v *View) reportEtcd(conditions *[]cloud.Condition) {
-	machines := v.controlPlane()
-	well := !v.Tenant.Deleting() && len(machines) > 0
-	for _, m := range machines {
-		well = well && v.healthy(m)
-	}
 	strangers, voters := v.strangers()
 	var message string
 	switch {
-	case !well:
-	case len(v.Probe.Etcd) == 0:
-		message = "no control-plane machine lists etcd's members: etcd has no quorum, or does not run"
+	case v.Tenant.Deleting():
+	case len(v.Probe.Etcd) == 0 && v.etcdExpected():
+		message = v.silentEtcd()
 	case len(strangers) > 0:
 		message = fmt.Sprintf("%d of etcd's %d voting members are not machines of this tenant: %s; if they are gone for good, remove them (talosctl etcd remove-member)",
 			len(strangers), voters, strings.Join(strangers, ", "))
 	}
 	v.report(conditions, cloud.ConditionEtcdUnhealthy, message != "", reasonMembers, message, reasonQuorum)
+}
+
+// etcdExpected: a control-plane machine could answer for etcd, and it was started long enough ago. Machines that are not
+// healthy are no excuse: it is etcd that makes them so.
+func (v *View) etcdExpected() bool {
+	machines := v.controlPlane()
+	answers := slices.ContainsFunc(machines, func(m *cloud.Machine) bool {
+		return m.Status.Connected && m.Status.Role == cloud.RoleControlPlane
+	})
+	if !answers || !slices.ContainsFunc(machines, func(m *cloud.Machine) bool { return !v.healthy(m) }) {
+		return answers
+	}
+	return slices.ContainsFunc(v.Tenant.Status.Conditions, func(c cloud.Condition) bool {
+		settled := c.Status == cloud.ConditionTrue || c.Reason == reasonRemovalWaits
+		return c.Type == cloud.ConditionApplied && settled && v.Now.Sub(c.LastTransitionTime) >= v.UnreachableAfter
+	})
+}
+
+// silentEtcd says that nobody lists etcd's members, and what to do.
+func (v *View) silentEtcd() string {
+	const silent = "no control-plane machine lists etcd's members: etcd has no quorum, or does not run"
+	var away []string
+	for _, m := range v.controlPlane() {
+		if !m.Status.Connected {
+			away = append(away, fmt.Sprintf("%s (%s)", m.Name, m.Spec.ManagementAddress))
+		}
+	}
+	if len(away) > 0 {
+		return silent + "; bring these back: " + list(away)
+	}
+	return silent + "; see talosctl service etcd on its machines. If its members are gone for good, it takes a snapshot to recover (talosctl bootstrap --recover-from)"
 }
 
 func (v *View) reportPlugins(conditions *[]cloud.Condition) {

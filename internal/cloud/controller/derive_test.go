@@ -339,17 +339,51 @@ func TestWhatIsWrongWithTheControlPlaneIsSaid(t *testing.T) {
 	if got := of(v, cloud.ConditionEtcdUnhealthy); !strings.Contains(got, "1 of etcd's 4") || !strings.Contains(got, "gone (abc)") {
 		t.Errorf("EtcdUnhealthy: %q", got)
 	}
+	v.Tenant.DeletionTimestamp = &noon
+	if got := of(v, cloud.ConditionEtcdUnhealthy); got != "" {
+		t.Errorf("EtcdUnhealthy of a tenant that goes: %q", got)
+	}
 	leaving := served(sketch("CP 2 rrx"))
 	if got := of(leaving, cloud.ConditionEtcdUnhealthy); got != "" {
 		t.Errorf("EtcdUnhealthy while a member is on its way out: %q", got)
 	}
-	v.Probe.Etcd = nil
-	if got := of(v, cloud.ConditionEtcdUnhealthy); !strings.Contains(got, "no quorum") {
-		t.Errorf("EtcdUnhealthy: %q", got)
+}
+
+func TestEtcdThatNobodyAnswersForIsSaid(t *testing.T) {
+	applied := func(status cloud.ConditionStatus, reason string, ago time.Duration) cloud.Condition {
+		return cloud.Condition{Type: cloud.ConditionApplied, Status: status, Reason: reason, LastTransitionTime: noon.Add(-ago)}
 	}
-	v.Machines[0] = machine(10, "CP", cloud.RoleControlPlane, 'c')
-	if got := of(v, cloud.ConditionEtcdUnhealthy); got != "" {
-		t.Errorf("EtcdUnhealthy while a machine is to blame: %q", got)
+	long := applied(cloud.ConditionTrue, "Applied", time.Hour)
+	for _, tt := range []struct {
+		name     string
+		machines string
+		applied  cloud.Condition
+		want     string // part of the message; empty: nothing is said
+	}{
+		{"its machines are healthy", "CP 3 rrr", long, "no quorum"},
+		{"its machines wait for it", "CP 3 ccc", long, "recover"},
+		{"most of its machines are away", "CP 3 cuu", long, "bring these back: m11 (10.0.0.11:50000), m12 (10.0.0.12:50000)"},
+		{"all of its machines are away", "CP 3 uuu", long, ""},
+		{"its machines have no configuration", "CP 3 iii", long, ""},
+		{"a removal waits for it", "CP 2 ccc", applied(cloud.ConditionFalse, reasonRemovalWaits, time.Hour), "no quorum"},
+		{"it is about to be started", "CP 3 ccc", applied(cloud.ConditionFalse, "Applying", time.Hour), ""},
+		{"it was started just now", "CP 3 ccc", applied(cloud.ConditionTrue, "Applied", time.Second), ""},
+		{"it was never started", "CP 3 ccc", cloud.Condition{}, ""},
+		{"there is none", "w 1 r", long, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := sketch(tt.machines)
+			v.Tenant.Status.Conditions = []cloud.Condition{tt.applied}
+			var got string
+			for _, c := range v.TenantStatus().Conditions {
+				if c.Type == cloud.ConditionEtcdUnhealthy {
+					got = c.Message
+				}
+			}
+			if !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+				t.Errorf("it says %q, want %q", got, tt.want)
+			}
+		})
 	}
 }
 

@@ -16,6 +16,9 @@ import (
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
+// reasonRemovalWaits of the condition Applied: what is declared is applied, but for a machine that cannot be removed yet.
+const reasonRemovalWaits = "RemovalWaits"
+
 // conditionBlocked: True names the resources that an apply would have destroyed without leave.
 const conditionBlocked = "Blocked"
 
@@ -100,7 +103,7 @@ func (w *world) verdict(p *plan, waits []string, now time.Time) verdict {
 		}
 		switch {
 		case len(waits) > 0:
-			return verdict{status: cloud.ConditionFalse, reason: "RemovalWaits", message: removal, after: removalRetry}
+			return verdict{status: cloud.ConditionFalse, reason: reasonRemovalWaits, message: removal, after: removalRetry}
 		case pending != "":
 			return verdict{status: cloud.ConditionFalse, reason: "Waiting", message: pending}
 		}
