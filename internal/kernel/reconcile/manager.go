@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,8 @@ type Manager struct {
 	started bool
 	byName  map[string]*runner
 	runners []*runner
+	// early are the keys that were woken before their controller was added, by controller.
+	early map[string][]string
 }
 
 // New answers a Manager without controllers. A nil registerer exports no metrics.
@@ -27,7 +30,7 @@ func New(s Store, log *slog.Logger, registry prometheus.Registerer) *Manager {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{store: s, log: log, registry: registry, byName: map[string]*runner{}}
+	return &Manager{store: s, log: log, registry: registry, byName: map[string]*runner{}, early: map[string][]string{}}
 }
 
 // Add adds a controller. It fails when the controller is incomplete, its name is taken, or Run was called.
@@ -50,20 +53,34 @@ func (m *Manager) Add(c Controller) error {
 	}
 	m.byName[c.Name] = r
 	m.runners = append(m.runners, r)
+	for _, key := range m.early[c.Name] {
+		r.debounce.now(key)
+	}
+	delete(m.early, c.Name)
 	return nil
 }
 
 // Wake queues a key of a controller at once, also before Run and while a run of the key is going on (then it runs
-// once more). An unknown controller is logged; a Manager that has stopped ignores it.
+// once more). Before Run the controller may be yet to be added. A controller that never is, is logged; a Manager that
+// has stopped ignores it.
 func (m *Manager) Wake(controller, key string) {
 	m.mu.Lock()
 	r, ok := m.byName[controller]
-	m.mu.Unlock()
-	if !ok {
-		m.log.Error("no controller has this name; nothing was woken", "controller", controller, "key", key)
-		return
+	early := !ok && !m.started
+	if early && !slices.Contains(m.early[controller], key) {
+		m.early[controller] = append(m.early[controller], key)
 	}
-	r.debounce.now(key)
+	m.mu.Unlock()
+	switch {
+	case ok:
+		r.debounce.now(key)
+	case !early:
+		m.nobody(controller, key)
+	}
+}
+
+func (m *Manager) nobody(controller string, keys ...string) {
+	m.log.Error("no controller has this name; nothing was woken", "controller", controller, "keys", keys)
 }
 
 // Run runs all controllers until ctx ends, and answers when all workers and watches have stopped: nil if that was
@@ -75,8 +92,12 @@ func (m *Manager) Run(ctx context.Context) error {
 		return errors.New("the manager was already run")
 	}
 	m.started = true
-	runners := m.runners
+	runners, early := m.runners, m.early
+	m.early = nil
 	m.mu.Unlock()
+	for name, keys := range early {
+		m.nobody(name, keys...)
+	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

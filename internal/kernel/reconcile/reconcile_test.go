@@ -1,9 +1,11 @@
 package reconcile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -211,6 +213,36 @@ func TestWakeRunsAtOnceAndOnceMoreWhileRunning(t *testing.T) {
 		m.Wake("nobody", "a")
 		pass(time.Minute)
 		expectRuns(t, r, "a@0s a@5s")
+	})
+}
+
+func TestWakeBeforeTheControllerIsAddedIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		m := New(newFakeStore(), slog.New(slog.NewTextHandler(&logged, nil)), nil)
+		m.Wake("c", "a")
+		m.Wake("c", "b")
+		m.Wake("c", "a")
+		m.Wake("nobody", "x")
+		if logged.Len() > 0 {
+			t.Errorf("before the controllers are there it logs %s", &logged)
+		}
+		r := newRecorder(nil)
+		if err := m.Add(Controller{Name: "c", Reconciler: r}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		synctest.Wait()
+		expectRuns(t, r, "a@0s b@0s")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if text := logged.String(); strings.Count(text, "nobody") != 1 || strings.Contains(text, "controller=c ") {
+			t.Errorf("it logs %s", text)
+		}
 	})
 }
 
