@@ -34,8 +34,9 @@ type Root struct {
 	aead   cipher.AEAD
 }
 
-// Open reads the root secret from a file (64 hexadecimal digits, mode 0600). It makes the file if neither it nor a
-// database that was written with another one exists; ErrMismatch otherwise.
+// Open reads the root secret from a file (64 hexadecimal digits). It makes the file if neither it nor a database that was
+// written with another one exists; ErrMismatch otherwise. A file that group or others have rights to, as after a restore
+// that lost its mode, is left to its owner alone.
 func Open(ctx context.Context, s store.Store, path string) (*Root, error) {
 	var sealed []byte
 	err := s.View(ctx, func(r store.Reader) (err error) {
@@ -58,6 +59,9 @@ func Open(ctx context.Context, s store.Store, path string) (*Root, error) {
 		}
 	case err != nil:
 		return nil, fmt.Errorf("read the root secret: %w", err)
+	}
+	if err := tighten(path); err != nil {
+		return nil, fmt.Errorf("keep the root secret from other users: %w", err)
 	}
 	root, err := parse(raw)
 	if err != nil {
@@ -93,6 +97,15 @@ func generate(path string) ([]byte, error) {
 		return nil, err
 	}
 	return raw, errors.Join(dir.Sync(), dir.Close())
+}
+
+// tighten leaves the file to its owner.
+func tighten(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	return os.Chmod(path, info.Mode().Perm()&0o700)
 }
 
 func parse(raw []byte) (*Root, error) {

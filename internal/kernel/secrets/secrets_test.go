@@ -53,6 +53,24 @@ func TestTheSameSecretComesBack(t *testing.T) {
 	}
 }
 
+func TestTheSecretIsLeftToItsOwner(t *testing.T) {
+	for mode, want := range map[os.FileMode]os.FileMode{0o644: 0o600, 0o660: 0o600, 0o440: 0o400, 0o400: 0o400} {
+		s, path := open(t)
+		if _, err := Open(t.Context(), s, path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), s, path); err != nil {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("mode %v became %v, %v; want %v", mode, info.Mode(), err, want)
+		}
+	}
+}
+
 func TestASecretThatDoesNotFitIsRefused(t *testing.T) {
 	for name, content := range map[string]string{"missing": "", "another": strings.Repeat("ab", size), "garbage": "x", "short": "abcd"} {
 		t.Run(name, func(t *testing.T) {
