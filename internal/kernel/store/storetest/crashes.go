@@ -23,7 +23,6 @@ const (
 	writerFolder = "FREEHOLD_STORETEST_WRITER"
 
 	crashes      = 200
-	crashesShort = 10
 	crashWriters = 8
 )
 
@@ -36,12 +35,8 @@ func testCrashes(t *testing.T, b Backend) {
 		return
 	}
 	f := newFixture(t, b)
-	n := crashes
-	if testing.Short() {
-		n = crashesShort
-	}
 	c := crash{fixture: f, seen: make([]int, crashWriters), logged: f.revision()}
-	for i := range n {
+	for i := range crashes {
 		if err := f.Close(); err != nil {
 			t.Fatalf("close: %v", err)
 		}
@@ -52,7 +47,7 @@ func testCrashes(t *testing.T, b Backend) {
 			t.Fatalf("after crash %d", i+1)
 		}
 	}
-	t.Logf("%d updates in %d crashes", sum(c.seen), n)
+	t.Logf("%d updates in %d crashes", sum(c.seen), crashes)
 }
 
 // writeUntilKilled lets writers count in two objects, a blob and a table at once, and prints each count once it was
