@@ -30,8 +30,10 @@ demo: bin/freehold tofu
 dev: bin/freehold tofu
 	@FREEHOLD_TOFU=$$(tools/need.sh tofu) exec bin/freehold dev
 
-# Race detection needs cgo. The binaries under test are the ones that users start.
+# Race detection needs cgo. The binaries under test are the ones that users start. What is killed 200 times is a process
+# of its own, in which there is nothing for the race detector to see.
 test: check build tofu kubectl
+	@go test -run TestContract/Crashes ./internal/kernel/store/sqlite
 	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_KUBECTL=$$(tools/need.sh kubectl) FREEHOLD_BIN=$(CURDIR)/bin \
 		CGO_ENABLED=1 go test -race -short $(TEST_FLAGS) ./...
 
