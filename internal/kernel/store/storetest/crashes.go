@@ -23,6 +23,7 @@ const (
 	writerFolder = "FREEHOLD_STORETEST_WRITER"
 
 	crashes      = 200
+	crashesShort = 10
 	crashWriters = 8
 )
 
@@ -35,8 +36,12 @@ func testCrashes(t *testing.T, b Backend) {
 		return
 	}
 	f := newFixture(t, b)
+	n := crashes
+	if testing.Short() {
+		n = crashesShort
+	}
 	c := crash{fixture: f, seen: make([]int, crashWriters), logged: f.revision()}
-	for i := range crashes {
+	for i := range n {
 		if err := f.Close(); err != nil {
 			t.Fatalf("close: %v", err)
 		}
@@ -47,7 +52,7 @@ func testCrashes(t *testing.T, b Backend) {
 			t.Fatalf("after crash %d", i+1)
 		}
 	}
-	t.Logf("%d updates in %d crashes", sum(c.seen), crashes)
+	t.Logf("%d updates in %d crashes", sum(c.seen), n)
 }
 
 // writeUntilKilled lets writers count in two objects, a blob and a table at once, and prints each count once it was
