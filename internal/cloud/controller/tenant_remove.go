@@ -64,22 +64,19 @@ func (c *Tenant) prepareRemoval(ctx context.Context, w *world, m *cloud.Machine)
 	if why != "" {
 		return why, nil
 	}
-	if len(heirs) == 0 {
-		return "", c.resetStray(ctx, w, m) // no other holds the cluster's data, or it never did
+	if len(heirs) == 0 { // no other holds the cluster's data, or it never did
+		return "", c.resetStray(ctx, w, m)
 	}
 	if why, err := c.leaveEtcd(ctx, w, m, heirs, away(m)); why != "" || err != nil {
 		return why, err
 	}
-	switch {
-	case !w.inState(m):
-		if err := c.resetStray(ctx, w, m); err != nil {
-			return "", err
-		}
-	case !away(m):
+	err := c.resetStray(ctx, w, m)
+	if w.inState(m) && !away(m) {
 		// A boot would make it join again, and a member that is wiped then counts against quorum for ever.
-		if err := c.cfg.Members.Retire(ctx, w.tenant.Name, m); err != nil {
-			return "", err
-		}
+		err = c.cfg.Members.Retire(ctx, w.tenant.Name, m)
+	}
+	if err != nil {
+		return "", err
 	}
 	return c.leaveEtcd(ctx, w, m, heirs, true)
 }
@@ -174,9 +171,10 @@ func (c *Tenant) survey(ctx context.Context, tenant string, machines []*cloud.Ma
 	return s
 }
 
-// resetStray resets a machine that a run may have configured without recording it: the run was killed in between.
+// resetStray resets a machine that a run may have configured without recording it: the run was killed in between. A
+// machine in the state is none, and left to the apply.
 func (c *Tenant) resetStray(ctx context.Context, w *world, m *cloud.Machine) error {
-	if !slices.Contains(w.record.Touched, slotOf(m)) {
+	if w.inState(m) || !slices.Contains(w.record.Touched, slotOf(m)) {
 		return nil
 	}
 	if away(m) {
