@@ -61,7 +61,7 @@ drift: generate
 	@git diff --exit-code --stat -- $(GENERATED) || { echo 'generated files changed: commit the result of make generate'; exit 1; }
 
 bench: build tofu
-	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_BIN=$(CURDIR)/bin go test -run '^$$' -bench . -benchtime 1x ./bench/...
+	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_BIN=$(CURDIR)/bin go test -p 1 -run '^$$' -bench . -benchtime 1x ./bench/...
 
 clean:
 	rm -rf bin build
