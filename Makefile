@@ -5,13 +5,15 @@
 SHELL       := /bin/sh
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 GO_LDFLAGS  := -s -w -X main.version=$(VERSION)
-BINARIES    := freehold talosim terraform-provider-talos
+BINARIES    := freehold freehold-agent talosim terraform-provider-talos
 TEST_FLAGS  ?=
+TEST_ENV     = FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_KUBECTL=$$(tools/need.sh kubectl) \
+               FREEHOLD_POSTGRES=$$(tools/need.sh postgres) FREEHOLD_BIN=$(CURDIR)/bin
 GENERATED   := api/openapi.json docs/reference/cli.md
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := build
-.PHONY: build demo dev test test-full check lint vuln generate drift bench clean tofu kubectl
+.PHONY: build demo dev test test-full check lint vuln generate drift bench clean tofu kubectl postgres
 
 build: $(addprefix bin/,$(BINARIES))
 
@@ -21,7 +23,7 @@ $(addprefix bin/,$(BINARIES)): bin/%:
 	@echo building $@
 	@go build -ldflags '$(GO_LDFLAGS)' -o $@ ./cmd/$*
 
-tofu kubectl:
+tofu kubectl postgres:
 	@tools/need.sh $@ >/dev/null
 
 demo: bin/freehold tofu
@@ -32,15 +34,13 @@ dev: bin/freehold tofu
 
 # Race detection needs cgo. The binaries under test are the ones that users start. What is killed 200 times is a process
 # of its own, in which there is nothing for the race detector to see.
-test: check build tofu kubectl
+test: check build tofu kubectl postgres
 	@go test -run TestContract/Crashes ./internal/kernel/store/sqlite
-	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_KUBECTL=$$(tools/need.sh kubectl) FREEHOLD_BIN=$(CURDIR)/bin \
-		CGO_ENABLED=1 go test -race -short $(TEST_FLAGS) ./...
+	@$(TEST_ENV) CGO_ENABLED=1 go test -race -short $(TEST_FLAGS) ./...
 
 # The deep variants: more kills, longer random walks, fuzzing of every decoder.
-test-full: check build tofu kubectl
-	@FREEHOLD_TOFU=$$(tools/need.sh tofu) FREEHOLD_KUBECTL=$$(tools/need.sh kubectl) FREEHOLD_BIN=$(CURDIR)/bin \
-		CGO_ENABLED=1 go test -race -timeout 60m $(TEST_FLAGS) ./...
+test-full: check build tofu kubectl postgres
+	@$(TEST_ENV) CGO_ENABLED=1 go test -race -timeout 60m $(TEST_FLAGS) ./...
 	@tools/fuzz.sh 30s
 
 check: lint drift vuln

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Prints the path of a build or test tool, building it first from its pinned module where this machine has none.
-#   tools/need.sh tofu|kubectl|golangci-lint
+#   tools/need.sh tofu|kubectl|golangci-lint|postgres
+# postgres is the folder of a PostgreSQL server's programs, from Debian's package.
 # Built tools live in a cache outside the tree, keyed by version: `git clean` does not lose them.
 set -eu
 
@@ -29,7 +30,42 @@ build() {
 	echo "$bin"
 }
 
+# postgres_bin: the newest PostgreSQL server's programs on this machine, or nothing.
+postgres_bin() {
+	for bin in $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -rV) "$(dirname "$(command -v initdb || echo /none/initdb)")"; do
+		if [ -x "$bin/initdb" ] && [ -x "$bin/postgres" ]; then
+			echo "$bin"
+			return
+		fi
+	done
+}
+
+# install_postgres installs the programs alone: no cluster is made, and none is started.
+install_postgres() {
+	command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || { echo "tools/need.sh: install a PostgreSQL server (initdb and postgres); no cluster has to run" >&2; exit 1; }
+	echo "installing Debian's postgresql" >&2
+	if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+		mkdir -p /etc/postgresql-common
+		echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+	fi
+	for try in 1 2 3; do
+		if { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends -o Dpkg::Options::=--force-confold postgresql; } >&2; then
+			return
+		fi
+		[ $try -lt 3 ] || { echo "tools/need.sh: postgresql could not be installed" >&2; exit 1; }
+		sleep $((try * 5))
+	done
+}
+
 case ${1:-} in
+postgres)
+	found=$(postgres_bin)
+	if [ -z "$found" ]; then
+		install_postgres
+		found=$(postgres_bin)
+	fi
+	echo "$found"
+	;;
 tofu)
 	version=$(pinned tofu github.com/opentofu/opentofu)
 	minor=${version%.*}
@@ -47,7 +83,7 @@ golangci-lint)
 	build golangci-lint "$(pinned golangci-lint github.com/golangci/golangci-lint/v2)" github.com/golangci/golangci-lint/v2/cmd/golangci-lint ""
 	;;
 *)
-	echo "usage: tools/need.sh tofu|kubectl|golangci-lint" >&2
+	echo "usage: tools/need.sh tofu|kubectl|golangci-lint|postgres" >&2
 	exit 2
 	;;
 esac
