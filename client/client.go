@@ -3,10 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,11 +11,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"freehold.dev/freehold/client/internal/dial"
 )
 
 // Config of a [Client].
@@ -69,7 +66,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{base: base, http: cfg.HTTPClient, cfg: cfg}
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
-		if transport.TLSClientConfig, err = tlsConfig(cfg); err != nil {
+		if transport.TLSClientConfig, err = dial.TLS(cfg.CAFile, cfg.Fingerprint); err != nil {
 			return nil, err
 		}
 		transport.MaxIdleConnsPerHost = 16
@@ -90,72 +87,10 @@ func (c *Client) WithToken(token string) *Client {
 
 // ParseServer checks a server's base URL and completes it: a missing scheme is https, or http for a loopback
 // address.
-func ParseServer(server string) (*url.URL, error) {
-	if server == "" {
-		return nil, errors.New("no server given")
-	}
-	full := server
-	if !strings.Contains(full, "://") {
-		full = "https://" + full
-		if u, err := url.Parse(full); err == nil && IsLoopback(u.Hostname()) {
-			full = "http" + strings.TrimPrefix(full, "https")
-		}
-	}
-	u, err := url.Parse(full)
-	if err != nil {
-		return nil, fmt.Errorf("server %q is not a URL: %w", server, err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
-		return nil, fmt.Errorf("server %q is not of the form http(s)://HOST[:PORT]", server)
-	}
-	u.Path = strings.TrimRight(u.Path, "/")
-	return u, nil
-}
+func ParseServer(server string) (*url.URL, error) { return dial.ParseServer(server) }
 
 // IsLoopback tells whether a host name or address is this computer's own.
-func IsLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-func tlsConfig(cfg Config) (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12}
-	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the certificate authority: %w", err)
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no PEM certificate", cfg.CAFile)
-		}
-	}
-	if cfg.Fingerprint != "" {
-		want, err := parseFingerprint(cfg.Fingerprint)
-		if err != nil {
-			return nil, err
-		}
-		// The pinned certificate itself is the trust: names and authorities are not asked.
-		t.InsecureSkipVerify = true
-		t.VerifyConnection = func(s tls.ConnectionState) error {
-			if got := sha256.Sum256(s.PeerCertificates[0].Raw); !bytes.Equal(got[:], want) {
-				return &FingerprintError{Want: hex.EncodeToString(want), Got: hex.EncodeToString(got[:])}
-			}
-			return nil
-		}
-	}
-	return t, nil
-}
-
-func parseFingerprint(s string) ([]byte, error) {
-	s = strings.ToLower(s)
-	s = strings.TrimPrefix(s, "sha256:")
-	b, err := hex.DecodeString(strings.ReplaceAll(s, ":", ""))
-	if err != nil || len(b) != sha256.Size {
-		return nil, errors.New("a fingerprint is the SHA-256 of the server's certificate: 64 hexadecimal digits")
-	}
-	return b, nil
-}
+func IsLoopback(host string) bool { return dial.IsLoopback(host) }
 
 // request to the server.
 type request struct {

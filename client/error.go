@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"freehold.dev/freehold/client/internal/dial"
 )
 
 // Error is the server's refusal of a request.
@@ -84,11 +86,7 @@ func (e *ConnectError) Certificate() *x509.Certificate {
 }
 
 // FingerprintError tells that the server showed another certificate than the pinned one.
-type FingerprintError struct{ Want, Got string }
-
-func (e *FingerprintError) Error() string {
-	return fmt.Sprintf("the server's certificate has the fingerprint sha256:%s, expected sha256:%s", e.Got, e.Want)
-}
+type FingerprintError = dial.FingerprintError
 
 func hasCode(err error, code int) bool {
 	var e *Error
