@@ -101,9 +101,13 @@ type request struct {
 	header http.Header
 }
 
+func (r *request) repeatable() bool {
+	return r.method == http.MethodGet || r.header.Get(headerIdempotency) != ""
+}
+
 // do sends the request, decodes a JSON answer into out (unless nil), and answers an [*Error] for what the server
-// refused or a [*ConnectError] when it could not be asked. Requests that change nothing are repeated when the
-// connection broke or the server was not able to serve.
+// refused or a [*ConnectError] when it could not be asked. Requests that change nothing, or that the server recognises
+// by a key, are repeated when the connection broke or the server was not able to serve.
 func (c *Client) do(ctx context.Context, r request, out any) error {
 	data, err := c.raw(ctx, r)
 	if err != nil || out == nil || len(data) == 0 {
@@ -123,7 +127,7 @@ func (c *Client) raw(ctx context.Context, r request) ([]byte, error) {
 	}
 	for n := 1; ; n++ {
 		data, err := c.attempt(ctx, r, body)
-		if err == nil || r.method != http.MethodGet || n == attempts || !transient(err) {
+		if err == nil || !r.repeatable() || n == attempts || !transient(err) {
 			return data, err
 		}
 		if sleep(ctx, retryDelay(n, err)) != nil {
@@ -220,6 +224,9 @@ func encodeBody(body any) ([]byte, error) {
 func transient(err error) bool {
 	var e *Error
 	if errors.As(err, &e) {
+		if e.Reason == CodeNodeUnavailable {
+			return false // the server is well; the node may be away for long
+		}
 		return e.Code == http.StatusTooManyRequests && e.RetryAfter <= 5*time.Second ||
 			e.Code == http.StatusBadGateway || e.Code == http.StatusServiceUnavailable || e.Code == http.StatusGatewayTimeout
 	}

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"freehold.dev/freehold/client/internal/dial"
+	"freehold.dev/freehold/internal/hub"
 )
 
 // Error is the server's refusal of a request.
 type Error struct {
-	// Code is the HTTP status, Reason its word ("NotFound", "Conflict", "BadRequest", …).
+	// Code is the HTTP status, Reason its word ("NotFound", "Conflict", "BadRequest", …; "generation_conflict", … in the
+	// Hub's API).
 	Code    int
 	Reason  string
 	Message string
@@ -27,6 +29,10 @@ type Error struct {
 	CorrelationID string
 	// RetryAfter is how long the server asked to wait; 0 when it did not.
 	RetryAfter time.Duration
+	// Details are for programs, as JSON; nil when there are none.
+	Details json.RawMessage
+
+	lints []hub.Lint
 }
 
 // Cause is one fault of a request.
@@ -88,6 +94,11 @@ func (e *ConnectError) Certificate() *x509.Certificate {
 // FingerprintError tells that the server showed another certificate than the pinned one.
 type FingerprintError = dial.FingerprintError
 
+func hasReason(err error, reason string) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Reason == reason
+}
+
 func hasCode(err error, code int) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == code
@@ -120,19 +131,30 @@ func IsConnect(err error) bool {
 	return errors.As(err, &e)
 }
 
-// envelope is the server's form of an error.
+// envelope is the server's form of an error: {status, message, reason, code: 409, details: {causes}}, or the Hub's
+// {code: "generation_conflict", message, correlation_id, details}.
 type envelope struct {
-	Status  string `json:"status"`
-	Message string `json:"message"`
-	Reason  string `json:"reason"`
-	Code    int    `json:"code"`
-	Details struct {
-		Causes []Cause `json:"causes"`
-	} `json:"details"`
+	Message       string          `json:"message"`
+	Reason        string          `json:"reason"`
+	Code          json.RawMessage `json:"code"`
+	CorrelationID string          `json:"correlation_id"`
+	Details       json.RawMessage `json:"details"`
 }
 
 func (e envelope) toError() *Error {
-	return &Error{Code: e.Code, Reason: e.Reason, Message: e.Message, Causes: e.Details.Causes}
+	out := &Error{Reason: e.Reason, Message: e.Message, CorrelationID: e.CorrelationID, Details: e.Details}
+	if json.Unmarshal(e.Code, &out.Code) != nil {
+		_ = json.Unmarshal(e.Code, &out.Reason)
+	}
+	var details struct {
+		Causes []Cause    `json:"causes"`
+		Fields []Cause    `json:"fields"`
+		Lints  []hub.Lint `json:"lints"`
+	}
+	if json.Unmarshal(e.Details, &details) == nil {
+		out.Causes, out.lints = append(details.Causes, details.Fields...), details.Lints
+	}
+	return out
 }
 
 func decodeError(r request, resp *http.Response, body []byte) error {
@@ -148,7 +170,11 @@ func decodeError(r request, resp *http.Response, body []byte) error {
 	if e.Reason == "" {
 		e.Reason = strings.ReplaceAll(http.StatusText(e.Code), " ", "")
 	}
-	e.CorrelationID = resp.Header.Get("X-Request-ID")
+	for _, name := range []string{"X-Request-ID", headerCorrelation} {
+		if id := resp.Header.Get(name); id != "" {
+			e.CorrelationID = id
+		}
+	}
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.RetryAfter = time.Duration(s) * time.Second
 	}
