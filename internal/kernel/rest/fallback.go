@@ -8,15 +8,28 @@ import (
 )
 
 // Handler serves the mux that the API is on. A path with "//", "/./" or "/../" in it, which the mux would redirect to a
-// page for browsers, is one that does not exist.
-func (a *API) Handler() http.Handler {
+// page for browsers, is one that does not exist: the first of the others on this mux that has a prefix of it says so, or
+// this one.
+func (a *API) Handler(others ...*API) http.Handler {
 	rt := a.unknown("/")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if canonical(r.URL.EscapedPath()) {
 			a.mux.ServeHTTP(w, r)
 			return
 		}
-		a.serve(rt, w, r, a.notFound)
+		owner := a
+		if i := slices.IndexFunc(others, func(o *API) bool { return o.owns(r.URL.Path) }); i >= 0 {
+			owner = others[i]
+		}
+		owner.serve(rt, w, r, owner.notFound)
+	})
+}
+
+// owns tells whether a path lies below one of the API's prefixes.
+func (a *API) owns(path string) bool {
+	return slices.ContainsFunc(a.config.Prefixes, func(prefix string) bool {
+		prefix = "/" + strings.Trim(prefix, "/")
+		return prefix == "/" || path == prefix || strings.HasPrefix(path, prefix+"/")
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// RequestIDHeader carries the correlation id, in both directions.
+// RequestIDHeader carries the correlation id, in both directions, where an API names no other.
 const RequestIDHeader = "X-Request-Id"
 
 type contextKey int
@@ -30,6 +30,15 @@ type request struct {
 	caller string
 	// failure is the server's own fault, to be logged.
 	failure error
+	// refuse tells of a problem that is about to be answered; nil where nobody wants to know.
+	refuse func(*Problem)
+}
+
+// refused is called before a problem is answered.
+func (req *request) refused(p *Problem) {
+	if req.refuse != nil {
+		req.refuse(p)
+	}
 }
 
 // RequestID is the correlation id of the request that ctx belongs to, or "".
@@ -50,8 +59,11 @@ func Request(ctx context.Context) *http.Request {
 }
 
 // requestID keeps a client's id of 1 to 128 letters, digits, '.', '_' and '-', and makes one otherwise.
-func requestID(r *http.Request) string {
-	id := r.Header.Get(RequestIDHeader)
+func (a *API) requestID(r *http.Request) string {
+	id := ""
+	if values := r.Header[a.config.CorrelationHeader]; len(values) > 0 {
+		id = values[0]
+	}
 	if id == "" || len(id) > 128 {
 		return newRequestID()
 	}
@@ -88,6 +100,15 @@ func (a *API) route(op Operation) *route {
 	return &route{op: op, wildcards: wildcards(op.Path), metrics: a.config.Metrics.operation(op.ID)}
 }
 
+// changes tells whether the operation may change something.
+func (rt *route) changes() bool {
+	switch rt.op.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
 // wildcards lists the single-segment wildcards of a path.
 func wildcards(path string) []string {
 	var names []string
@@ -102,11 +123,16 @@ func wildcards(path string) []string {
 // serve runs one request through the pipeline.
 func (a *API) serve(rt *route, w http.ResponseWriter, r *http.Request, next func(*response, *http.Request)) {
 	start := time.Now()
-	req := &request{http: r, id: requestID(r)}
+	req := &request{http: r, id: a.requestID(r)}
 	r = r.WithContext(context.WithValue(r.Context(), requestKey, req))
+	if a.config.Refused != nil && rt.changes() {
+		req.refuse = func(p *Problem) {
+			a.config.Refused(Refusal{Operation: rt.op, Request: r, Caller: req.caller, RequestID: req.id, Problem: p})
+		}
+	}
 	rw := &response{ResponseWriter: w, metrics: a.config.Metrics}
 	h := w.Header()
-	h[RequestIDHeader] = []string{req.id}
+	h[a.config.CorrelationHeader] = []string{req.id}
 	h["X-Content-Type-Options"] = nosniff
 	h["Cache-Control"] = noStore
 	rt.metrics.begin()
@@ -184,8 +210,11 @@ func (a *API) readmit(r *http.Request, access Access) error {
 // fail answers a problem in the API's envelope.
 func (a *API) fail(w *response, r *http.Request, err error) {
 	p, fault := a.problemOf(r.Context(), err)
-	if req, ok := r.Context().Value(requestKey).(*request); ok && fault != nil {
-		req.failure = fault
+	if req, ok := r.Context().Value(requestKey).(*request); ok {
+		if fault != nil {
+			req.failure = fault
+		}
+		req.refused(p)
 	}
 	if r.Context().Err() != nil {
 		w.abandon()
@@ -219,6 +248,9 @@ func (a *API) recovered(w *response, r *http.Request, reason any) (abort bool) {
 		return true
 	}
 	p := internal(r.Context())
+	if req, ok := r.Context().Value(requestKey).(*request); ok {
+		req.refused(p)
+	}
 	w.writeJSON(p.Status, a.config.ProblemType, a.config.Envelope(r.Context(), p))
 	return false
 }

@@ -46,6 +46,8 @@ type Problem struct {
 	// Message tells a person what is wrong, and what to do next.
 	Message string
 	Causes  []Cause
+	// Details are for programs, in envelopes that have a place for them.
+	Details any
 	// Header is sent along (Retry-After, Allow).
 	Header http.Header
 }

@@ -204,6 +204,9 @@ func (a *API) transform(ctx huma.Context, _ string, v any) (any, error) {
 	default:
 		return v, nil
 	}
+	if req, ok := ctx.Context().Value(requestKey).(*request); ok {
+		req.refused(p)
+	}
 	ctx.SetHeader("Content-Type", a.config.ProblemType)
 	ctx.(*exchange).failed = p.Status
 	return a.config.Envelope(ctx.Context(), p), nil

@@ -58,6 +58,13 @@ type Config struct {
 	Authorize func(ctx context.Context, access Access) error
 	// Caller names the caller in ctx for the access log.
 	Caller func(context.Context) string
+	// CorrelationHeader carries the correlation id, in both directions (default RequestIDHeader).
+	CorrelationHeader string
+	// Refused is told of every request to an operation that changes something (POST, PUT, PATCH, DELETE) and was
+	// answered with a problem, before the answer is sent. It does not block.
+	Refused func(Refusal)
+	// Document is the API whose OpenAPI document describes this one's operations too (default: a document of its own).
+	Document *API
 	// SecuritySchemes are documented for operations that are not public (default: a bearer token).
 	SecuritySchemes map[string]*huma.SecurityScheme
 }
@@ -86,6 +93,17 @@ type Operation struct {
 	Hidden bool
 }
 
+// Refusal is a change that was asked for and not made.
+type Refusal struct {
+	Operation Operation
+	// Request with its path values. Its context is the caller's, where the caller is known.
+	Request *http.Request
+	// Caller is "" for one who was not let in.
+	Caller    string
+	RequestID string
+	Problem   *Problem
+}
+
 // API is a set of operations on a mux with one envelope.
 type API struct {
 	config   Config
@@ -107,6 +125,10 @@ func New(mux *http.ServeMux, config Config) *API {
 	if config.Envelope == nil {
 		config.Envelope = FailureEnvelope
 	}
+	if config.CorrelationHeader == "" {
+		config.CorrelationHeader = RequestIDHeader
+	}
+	config.CorrelationHeader = http.CanonicalHeaderKey(config.CorrelationHeader)
 	if config.ProblemType == "" {
 		config.ProblemType = "application/json"
 	}
@@ -120,14 +142,7 @@ func New(mux *http.ServeMux, config Config) *API {
 		a.security = append(a.security, map[string][]string{name: {}})
 	}
 	a.huma = huma.NewAPI(huma.Config{
-		OpenAPI: &huma.OpenAPI{
-			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: config.Title, Version: config.Version, Description: config.Description},
-			Components: &huma.Components{
-				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
-				SecuritySchemes: config.SecuritySchemes,
-			},
-		},
+		OpenAPI: newDocument(config),
 		Formats: map[string]huma.Format{
 			"application/json": huma.DefaultJSONFormat,
 			// The media type of huma's own errors; the transformer replaces them.
@@ -140,6 +155,20 @@ func New(mux *http.ServeMux, config Config) *API {
 		a.fallback(prefix)
 	}
 	return a
+}
+
+func newDocument(config Config) *huma.OpenAPI {
+	if config.Document != nil {
+		return config.Document.OpenAPI()
+	}
+	return &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info:    &huma.Info{Title: config.Title, Version: config.Version, Description: config.Description},
+		Components: &huma.Components{
+			Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+			SecuritySchemes: config.SecuritySchemes,
+		},
+	}
 }
 
 // OpenAPI is the document of all registered operations.
