@@ -18,6 +18,12 @@ type Engine interface {
 	Clean(ctx context.Context, tokens []string) error
 }
 
+// Checker is an engine that can tell from the content alone what Start would refuse, while another run of the stream
+// goes on. One that is none is asked by Start, after the old run was drained.
+type Checker interface {
+	Check(ctx context.Context, s Spec) error
+}
+
 // Spec of a run.
 type Spec struct {
 	Stream string
