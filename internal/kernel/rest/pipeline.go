@@ -262,7 +262,7 @@ func (a *API) log(rt *route, w *response, r *http.Request, req *request, elapsed
 	switch {
 	case w.status >= 500:
 		level = slog.LevelError
-	case w.status < 400 && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+	case w.status < 400 && (rt.op.Routine || r.Method == http.MethodGet || r.Method == http.MethodHead):
 		level = slog.LevelDebug
 	}
 	ctx := r.Context()

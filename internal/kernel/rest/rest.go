@@ -91,6 +91,8 @@ type Operation struct {
 	Produces string
 	// Hidden operations are not in the OpenAPI document.
 	Hidden bool
+	// Routine operations are logged as reads are: their successes are debug messages.
+	Routine bool
 }
 
 // Refusal is a change that was asked for and not made.

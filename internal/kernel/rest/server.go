@@ -20,6 +20,15 @@ type Serving struct {
 	Grace time.Duration
 }
 
+// Draining is closed when the server that ctx's request came to wants to stop, and waits for the request. It is nil where
+// no [Serve] serves.
+func Draining(ctx context.Context) <-chan struct{} {
+	if drain, ok := ctx.Value(drainKey).(context.Context); ok {
+		return drain.Done()
+	}
+	return nil
+}
+
 // Serve serves until ctx ends, then stops: no new connections, streams end, other requests finish or are cut off
 // after the grace. It closes the listener, and returns nil after a clean stop.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, s Serving) error {
