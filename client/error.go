@@ -170,9 +170,9 @@ func decodeError(r request, resp *http.Response, body []byte) error {
 	if e.Reason == "" {
 		e.Reason = strings.ReplaceAll(http.StatusText(e.Code), " ", "")
 	}
-	for _, name := range []string{"X-Request-ID", headerCorrelation} {
-		if id := resp.Header.Get(name); id != "" {
-			e.CorrelationID = id
+	for _, name := range []string{headerCorrelation, "X-Request-ID"} {
+		if e.CorrelationID == "" {
+			e.CorrelationID = resp.Header.Get(name)
 		}
 	}
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {

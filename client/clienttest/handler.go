@@ -34,6 +34,7 @@ func (s *Server) handler() http.Handler {
 		mux.HandleFunc("GET /api/v1/tenants/{name}/"+what, s.kubeconfig)
 	}
 	mux.HandleFunc("GET /api/v1/tenants/{name}/applies", s.listApplies)
+	s.handleHub(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, 404, "NotFound", fmt.Sprintf("no route %s", r.URL.Path))
 	})

@@ -40,6 +40,7 @@ type Server struct {
 	closed  bool
 	kube    map[string]string
 	applies map[string]json.RawMessage
+	hub     hubState
 }
 
 // The account that the server knows.
@@ -66,7 +67,7 @@ type entry struct {
 func New(t testing.TB) *Server {
 	s := &Server{
 		Now: time.Now, Events: true, objects: map[key]*client.Object{}, rev: 100,
-		kube: map[string]string{}, applies: map[string]json.RawMessage{},
+		kube: map[string]string{}, applies: map[string]json.RawMessage{}, hub: newHubState(),
 	}
 	s.cond = sync.NewCond(&s.mu)
 	s.http = httptest.NewServer(s.handler())
@@ -134,7 +135,7 @@ func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.floor = s.rev
-	s.log = nil
+	s.log, s.hub.changes = nil, nil
 }
 
 // SetKubeconfig sets what a tenant's kubeconfig is.
