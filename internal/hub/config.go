@@ -23,6 +23,12 @@ type ConfigSpec struct {
 	Principal   string `json:"principal"`
 }
 
+// LabelEngine is the label of a stored config version with its engine.
+const LabelEngine = "engine"
+
+// Config is a stored config version.
+type Config = store.Resource[ConfigSpec, struct{}]
+
 // Configs is the kind of config versions, named "cfg-N".
 var Configs = store.Type[ConfigSpec, struct{}]{Kind: store.Kind{Name: "configversion", Version: 1}}
 

@@ -93,6 +93,8 @@ type Attempt struct {
 	AcknowledgedAt *time.Time   `json:"acknowledged_at,omitempty"`
 	FinishedAt     *time.Time   `json:"finished_at,omitempty"`
 	LeaseExpiresAt time.Time    `json:"lease_expires_at"`
+	// Boot is the id of the boot that it was sent to.
+	Boot string `json:"boot_id,omitempty"`
 	// Result of an attempt that failed.
 	Result *Failure `json:"result,omitempty"`
 }
@@ -130,7 +132,7 @@ type Intent struct {
 	CreatedAt     time.Time   `json:"created_at"`
 	UpdatedAt     time.Time   `json:"updated_at"`
 	FinishedAt    *time.Time  `json:"finished_at,omitempty"`
-	// AwaitReport: nothing is sent before a full report that is newer than this (an attempt became ambiguous).
+	// AwaitReport is since when nothing is sent before a full report has come (an attempt became ambiguous).
 	AwaitReport *time.Time `json:"await_report,omitempty"`
 	// ActionDone: the node proved the restart. A node that forgot its streams is not asked to run it again.
 	ActionDone bool `json:"action_done,omitempty"`
@@ -143,18 +145,41 @@ func (i *Intent) Live() bool {
 	return i.State == Accepted || i.State == Converging || i.State == Retrying
 }
 
-// Operations is the kind of intents, named by intent id. The intent is the status; the spec is empty. Labels
-// (LabelNode …) carry what operations are filtered by; index "live" has the node of an intent that is live.
-var Operations = store.Type[struct{}, Intent]{Kind: store.Kind{
-	Name: "operation", Version: 1,
-	Indexes: map[string]func(*store.Object) []string{"live": liveIndex},
-}}
+// Open tells whether something is still to be done or waited for: the intent is live, or its attempt is active.
+func (i *Intent) Open() bool { return i.Live() || i.Attempt.Active() }
 
-// Labels of stored operations. Their values are not restricted to what Kubernetes allows.
+// Ended tells whether the intent will not be worked on again, unless a node forgets what converged.
+func (i *Intent) Ended() bool { return i.State.Ended() }
+
+// Ended tells whether an intent in this state can no longer be cancelled.
+func (s IntentState) Ended() bool { return s == Converged || s == Superseded || s == Cancelled }
+
+// Operations is the kind of intents, named by intent id. The intent is the status; the spec is empty. Labels
+// carry what operations are filtered by.
+var Operations = store.Type[struct{}, Intent]{Kind: store.Kind{Name: "operation", Version: 1}}
+
+// Labels of stored operations. Their values are not restricted to what Kubernetes allows: select by
+// labels.SelectorFromValidatedSet.
 const (
 	LabelNode        = "node_id"
 	LabelResource    = "resource_id"
 	LabelOperation   = "operation"
 	LabelState       = "state"
 	LabelCorrelation = "correlation_id"
+	// LabelOpen is the node of an intent that is open, and missing on others.
+	LabelOpen = "open"
 )
+
+// Labels are those that the stored operation has.
+func (i *Intent) Labels() map[string]string {
+	l := map[string]string{
+		LabelNode: i.Node, LabelResource: i.Resource, LabelOperation: string(i.Verb), LabelState: string(i.State),
+	}
+	if i.CorrelationID != "" {
+		l[LabelCorrelation] = i.CorrelationID
+	}
+	if i.Open() {
+		l[LabelOpen] = i.Node
+	}
+	return l
+}

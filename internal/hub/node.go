@@ -46,7 +46,7 @@ type NodeStatus struct {
 	// AgentLabels are those that the agent sent at enrolment; the object's own labels win over them.
 	AgentLabels map[string]string `json:"agent_labels,omitempty"`
 
-	// Boot is the newest boot that reported.
+	// Boot is the newest boot that opened a session.
 	Boot Boot `json:"boot"`
 
 	Enrolment *Enrolment `json:"enrolment,omitempty"`
@@ -63,11 +63,19 @@ type Boot struct {
 	Seq int64 `json:"boot_seq,omitempty"`
 }
 
-// Enrolment is a token that was handed out and not used yet.
+// Enrolment is a token that was handed out.
 type Enrolment struct {
 	// Hash is the SHA-256 of the token, hexadecimal.
 	Hash      string    `json:"hash"`
 	ExpiresAt time.Time `json:"expires_at"`
+	// UsedBy is the public key that it was used with: it is good for no other.
+	UsedBy string `json:"used_by,omitempty"`
+}
+
+// Cursor is the newest report of a node.
+type Cursor struct {
+	Boot      Boot  `json:"boot"`
+	ReportSeq int64 `json:"report_seq"`
 }
 
 // Credential is the node's key.
@@ -93,7 +101,10 @@ const ConditionIdentityConflict = "IdentityConflict"
 
 // Nodes is the kind of nodes, named by node id. A node that is deleted keeps [NodeFinalizer] until its streams are
 // absent.
-var Nodes = store.Type[NodeSpec, NodeStatus]{Kind: store.Kind{Name: "hubnode", Version: 1, Indexes: map[string]func(*store.Object) []string{}}}
+var Nodes = store.Type[NodeSpec, NodeStatus]{Kind: store.Kind{Name: "hubnode", Version: 1}}
+
+// Node is a stored node.
+type Node = store.Resource[NodeSpec, NodeStatus]
 
 // NodeFinalizer holds a node until its streams were stopped.
 const NodeFinalizer = "freehold.dev/streams"

@@ -68,13 +68,35 @@ type StreamStatus struct {
 	Convergence Convergence `json:"convergence"`
 	// AttemptID is the active attempt, or "".
 	AttemptID string `json:"attempt_id,omitempty"`
+	// IntentState is that of the intent of the desired generation.
+	IntentState IntentState `json:"intent_state,omitempty"`
 }
 
-// Streams is the kind of streams, named "NODE/RESOURCE" ([StreamName]). Index "convergence" finds them by it.
-var Streams = store.Type[StreamSpec, StreamStatus]{Kind: store.Kind{
-	Name: "stream", Version: 1,
-	Indexes: map[string]func(*store.Object) []string{"convergence": convergenceIndex},
-}}
+// Streams is the kind of streams, named "NODE/RESOURCE" ([StreamName]). They are found by [LabelConvergence].
+var Streams = store.Type[StreamSpec, StreamStatus]{Kind: store.Kind{Name: "stream", Version: 1}}
+
+// LabelConvergence is the label of a stored stream with its convergence.
+const LabelConvergence = "convergence"
+
+// Stream is a stored stream.
+type Stream = store.Resource[StreamSpec, StreamStatus]
+
+// Generation is the desired generation, 0 for a stream that was never declared. It is what preconditions compare.
+func (s *StreamSpec) Generation() int64 {
+	if s.Desired == nil {
+		return 0
+	}
+	return s.Desired.Generation
+}
+
+// RollbackTarget is the config version that a rollback goes to: the last that converged, or, when that is the
+// desired one, the one that converged before it. "" when there is none.
+func (s *StreamSpec) RollbackTarget() string {
+	if s.Desired != nil && s.Desired.ConfigVersion != s.LastConverged {
+		return s.LastConverged
+	}
+	return s.PreviousConverged
+}
 
 // StreamName is a stream's stored name.
 func StreamName(node, resource string) string { return node + "/" + resource }

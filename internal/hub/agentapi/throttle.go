@@ -1,0 +1,108 @@
+package agentapi
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limits of failed attempts to get credentials, from one address. Each failure takes one from an allowance that refills
+// over time; a request that finds it empty is refused unseen.
+type Limits struct {
+	// Failures from one IPv4 address, or IPv6 /64 (default 20), one back every Every (default 3 s).
+	Failures int
+	Every    time.Duration
+}
+
+// maxAddresses bounds the memory of a throttle.
+const maxAddresses = 10_000
+
+type throttle struct {
+	limits Limits
+	now    func() time.Time
+
+	mu sync.Mutex
+	// full is when an address' allowance is whole again.
+	full  map[netip.Prefix]time.Time
+	swept time.Time
+}
+
+func newThrottle(l Limits, now func() time.Time) *throttle {
+	if l.Failures <= 0 {
+		l.Failures = 20
+	}
+	if l.Every <= 0 {
+		l.Every = 3 * time.Second
+	}
+	return &throttle{limits: l, now: now, full: map[netip.Prefix]time.Time{}}
+}
+
+// take counts a failure before it is known to be one, so that guesses made at once do not share an allowance. It answers
+// when to try again if the allowance is empty, else how to take the failure back.
+func (t *throttle) take(remote string) (undo func(), after time.Duration) {
+	from := network(remote)
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	full := t.full[from]
+	if full.Before(now) {
+		full = now
+	}
+	full = full.Add(t.limits.Every)
+	if over := full.Sub(now) - time.Duration(t.limits.Failures)*t.limits.Every; over > 0 {
+		return nil, over
+	}
+	t.bound(now)
+	t.full[from] = full
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if full, ok := t.full[from]; ok {
+			t.full[from] = full.Add(-t.limits.Every)
+		}
+	}, 0
+}
+
+// bound makes room for one more: of allowances that are whole again, looked for once a second at most, else of any.
+func (t *throttle) bound(now time.Time) {
+	if len(t.full) < maxAddresses {
+		return
+	}
+	if now.Sub(t.swept) >= time.Second {
+		t.swept = now
+		for k, full := range t.full {
+			if full.Before(now) {
+				delete(t.full, k)
+			}
+		}
+	}
+	for k := range t.full {
+		if len(t.full) < maxAddresses {
+			return
+		}
+		delete(t.full, k)
+	}
+}
+
+// network is what one client is taken to own: an IPv4 address, or an IPv6 /64.
+func network(remote string) netip.Prefix {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr = addr.Unmap().WithZone("")
+	size := addr.BitLen()
+	if addr.Is6() {
+		size = 64
+	}
+	p, err := addr.Prefix(size)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}
