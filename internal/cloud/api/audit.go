@@ -2,34 +2,26 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"time"
 
-	"freehold.dev/freehold/internal/kernel/rest"
+	"freehold.dev/freehold/internal/audit"
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
-// auditTable is the append-only table of what must be traceable to a person, keyed by user.
-const auditTable = "audit"
-
+// auditEntry is an act that must be traceable to a person.
 type auditEntry struct {
-	Time      time.Time `json:"time"`
-	User      string    `json:"user"`
-	RequestID string    `json:"requestId,omitempty"`
-	Action    string    `json:"action"`
-	Kind      string    `json:"kind"`
-	Name      string    `json:"name"`
-	UID       string    `json:"uid"`
-	Detail    any       `json:"detail,omitempty"`
+	Action string
+	Kind   string
+	Name   string
+	UID    string
+	Detail any
 }
 
 // audit records an act in the transaction that does it.
-func (s *service) audit(ctx context.Context, tx store.Tx, e auditEntry) error {
-	e.Time, e.User, e.RequestID = now(), s.Caller(ctx).User, rest.RequestID(ctx)
-	data, err := json.Marshal(e)
+func (s *service) audit(ctx context.Context, tx store.Tx, act auditEntry) error {
+	e, err := audit.Of(ctx, s.Caller(ctx).User).WithDetail(act.Detail)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Append(auditTable, e.User, data)
-	return err
+	e.Time, e.Action, e.Kind, e.Name, e.UID = now(), act.Action, act.Kind, act.Name, act.UID
+	return audit.Append(tx, e)
 }

@@ -46,3 +46,18 @@ type ListInput struct {
 	Page
 	Selectors
 }
+
+// MaxPageSize is the largest page of a list that is read by page number.
+const MaxPageSize = 100
+
+// Numbered is embedded in the input of lists that are read by page number.
+type Numbered struct {
+	Page     int `query:"page" minimum:"1" maximum:"1000000000" default:"1" doc:"Which page, from 1 on."`
+	PageSize int `query:"page_size" minimum:"1" default:"50" doc:"How many items a page has; a larger number than 100 is taken as 100."`
+}
+
+// Bounds are how many items to skip and how many to answer. A page is no larger than [MaxPageSize], whatever was asked.
+func (n Numbered) Bounds() (offset, limit int) {
+	limit = min(n.PageSize, MaxPageSize)
+	return (n.Page - 1) * limit, limit
+}
