@@ -14,9 +14,6 @@ import (
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
-// node is a node's record.
-type node = store.Resource[hub.NodeSpec, hub.NodeStatus]
-
 type contextKey struct{}
 
 // sessionOf answers the claims of the session that ctx's request carries, or nil.
@@ -43,7 +40,7 @@ func (s *service) authenticate(r *http.Request) (context.Context, error) {
 }
 
 // credentialed answers the record of the node that a credential was made for, while it is good.
-func credentialed(r store.Reader, c *claims) (*node, error) {
+func credentialed(r store.Reader, c *claims) (*hub.Node, error) {
 	n, err := hub.Nodes.Get(r, c.Subject)
 	switch {
 	case errors.Is(err, store.ErrNotFound) || err == nil && n.UID != c.NodeUID:
@@ -57,7 +54,7 @@ func credentialed(r store.Reader, c *claims) (*node, error) {
 }
 
 // standing is credentialed for a session: its boot is the newest.
-func standing(r store.Reader, c *claims) (*node, error) {
+func standing(r store.Reader, c *claims) (*hub.Node, error) {
 	n, err := credentialed(r, c)
 	if err != nil {
 		return nil, err
@@ -74,8 +71,17 @@ func standing(r store.Reader, c *claims) (*node, error) {
 	return nil, refused(http.StatusUnauthorized, protocol.CodeSessionExpired, "the hub does not know this boot: renew the session with POST "+Prefix+"/session", nil)
 }
 
+// admit looks whether the session stands before anything is remembered of its node.
+func (s *service) admit(ctx context.Context) error {
+	c := sessionOf(ctx)
+	if s.Presence.Knows(c.Subject, c.NodeUID) {
+		return nil // it is looked at again where the request is served
+	}
+	return s.view(ctx, func(store.Reader, *hub.Node) error { return nil })
+}
+
 // view serves a request of a node from a consistent view, if its session stands in it.
-func (s *service) view(ctx context.Context, f func(store.Reader, *node) error) error {
+func (s *service) view(ctx context.Context, f func(store.Reader, *hub.Node) error) error {
 	c := sessionOf(ctx)
 	return s.Store.View(ctx, func(r store.Reader) error {
 		n, err := standing(r, c)
@@ -87,7 +93,7 @@ func (s *service) view(ctx context.Context, f func(store.Reader, *node) error) e
 }
 
 // update serves a request of a node in a transaction, if its session stands in it.
-func (s *service) update(ctx context.Context, f func(store.Tx, *node) error) error {
+func (s *service) update(ctx context.Context, f func(store.Tx, *hub.Node) error) error {
 	c := sessionOf(ctx)
 	return s.Store.Update(ctx, func(tx store.Tx) error {
 		n, err := standing(tx, c)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"freehold.dev/freehold/internal/audit"
 	"freehold.dev/freehold/internal/hub/ledger"
 	"freehold.dev/freehold/internal/hub/presence"
 	"freehold.dev/freehold/internal/hub/problem"
@@ -42,6 +43,8 @@ type Config struct {
 	Metrics *rest.Metrics
 	// Registry of this API's own metrics, if any.
 	Registry prometheus.Registerer
+	// Audit takes enrolments that were refused, if set. It does not block.
+	Audit func(audit.Entry)
 	// Now is the clock (default time.Now).
 	Now func() time.Time
 	// Limits of failed attempts to get credentials.

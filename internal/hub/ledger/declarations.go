@@ -48,9 +48,9 @@ func (l *Ledger) Dispatch(tx store.Tx, node string, boot hub.Boot, limit int) (c
 	return nil, false, errNotYet
 }
 
-// HasWork tells whether Dispatch would answer commands or fullRequired, without a transaction.
-func (l *Ledger) HasWork(r store.Reader, node string, boot hub.Boot) (work bool, err error) {
-	return false, errNotYet
+// HasWork tells whether Dispatch would answer commands, and whether fullRequired, without a transaction.
+func (l *Ledger) HasWork(r store.Reader, node string, boot hub.Boot) (commands, fullRequired bool, err error) {
+	return false, false, errNotYet
 }
 
 // Outcome of a report.

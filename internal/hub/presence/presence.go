@@ -38,7 +38,9 @@ type node struct {
 	poll       *Poll
 	polled     time.Time
 	questions  []*question
-	fullAsked  time.Time
+	// fullSeen: a full report came since this server started.
+	fullSeen  bool
+	fullAsked time.Time
 }
 
 const (
@@ -123,6 +125,14 @@ func (r *Registry) ReportAges() []time.Duration {
 	return ages
 }
 
+// Knows tells whether something is known of this incarnation of a node.
+func (r *Registry) Knows(name, uid string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[name]
+	return n != nil && n.uid == uid
+}
+
 // Reporting lets one report of a node in at a time. The cursor is that of the newest report that this server took in,
 // false when there was none: then what is stored decides.
 func (r *Registry) Reporting(name, uid string) *Reporting {
@@ -159,17 +169,21 @@ func (p *Reporting) Accept(in *agentapi.Report) {
 	}
 	n.cursor, n.known, n.lastReport = cursor, true, now
 	if in.Full {
-		n.fullAsked = time.Time{}
+		n.fullSeen, n.fullAsked = true, time.Time{}
 	}
 	n.count(in, now)
 }
 
-// AskFull tells whether a node that owes a full report is to be asked for it now: not again while it may be on its way,
-// and not many nodes at once.
-func (r *Registry) AskFull(name, uid string) bool {
+// AskFull tells whether a node is to be asked for a full report now: if it owes one, or sent none since this server
+// started; but not again while it may be on its way, and not many nodes at once.
+func (r *Registry) AskFull(name, uid string, owed bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, now := r.of(name, uid), r.now()
+	n := r.nodes[name]
+	if n == nil || n.uid != uid || !owed && n.fullSeen {
+		return false
+	}
+	now := r.now()
 	if !n.fullAsked.IsZero() && now.Sub(n.fullAsked) < fullAgain || now.Before(r.nextFull) {
 		return false
 	}
