@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"freehold.dev/freehold/internal/hub"
+)
+
+// event finds the stream whose run the token names; f tells what happened to it.
+func (c *Core) event(id, token string, f func(*stream)) {
+	s := c.streams[id]
+	if s == nil || s.run == nil || s.run.token != token {
+		return
+	}
+	f(s)
+}
+
+// Checked answers an [EffectCheck]; why is what the engine has against the content.
+func (c *Core) Checked(ctx context.Context, id, token string, why *hub.Failure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.streams[id]
+	if s == nil || s.check == nil || s.check.token != token {
+		return
+	}
+	if why == nil || !hopeless(why.Class) {
+		s.check.passed = true // what may pass is found out by starting
+		return
+	}
+	ofTarget := s.rec.Failure == nil && s.check.target.Generation == s.rec.Target.Generation
+	s.check = nil
+	if ofTarget {
+		c.failed(s, why, true)
+	}
+	_ = c.save(ctx)
+}
+
+// Started answers an [EffectStart]; why is what kept the run from starting, which then is over.
+func (c *Core) Started(ctx context.Context, id, token string, why *hub.Failure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.event(id, token, func(s *stream) {
+		if why == nil {
+			s.run.phase = starting
+			return
+		}
+		c.ended(s, why)
+	})
+	_ = c.save(ctx) // what could not be stored stays to be stored
+}
+
+// Ready tells that a run is up.
+func (c *Core) Ready(ctx context.Context, id, token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.event(id, token, func(s *stream) {
+		if s.run.phase == stopping {
+			return
+		}
+		s.run.phase, s.run.readyAt = ready, c.config.Now()
+		s.last = nil
+		if a := s.rec.action(s.run.action); a != nil && a.State == ActionBegun {
+			a.State, s.dirty = ActionCompleted, true
+		}
+		if s.rec.Failure == nil && s.rec.Target.State == hub.Running && s.run.target.sameVersion(&s.rec.Target) && !s.rec.actionDue() {
+			s.settle()
+		}
+	})
+	_ = c.save(ctx)
+}
+
+// Ended tells that everything of a run is over. why is nil for one that was stopped, and for one that finished its
+// work.
+func (c *Core) Ended(ctx context.Context, id, token string, why *hub.Failure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stopped := false
+	c.event(id, token, func(s *stream) {
+		stopped = s.run.phase == stopping
+		c.ended(s, why)
+	})
+	if !stopped {
+		_ = c.save(ctx)
+	} // else the next step's write carries it: the gap between two runs holds none of its own
+}
+
+func (c *Core) ended(s *stream, why *hub.Failure) {
+	run := s.run
+	s.run, s.dirty = nil, true
+	s.rec.forgetRun(run.token)
+	if run.phase == stopping {
+		s.retryAt = time.Time{}
+		return
+	}
+	if run.phase == ready && c.config.Now().Sub(run.readyAt) >= c.timing.StableAfter {
+		s.failures = 0
+	}
+	ofTarget := s.rec.Failure == nil && run.target.sameVersion(&s.rec.Target)
+	if why != nil {
+		c.failed(s, why, ofTarget)
+		return
+	}
+	s.rec.Finished = run.target.Generation
+	if want := s.rec.wanted(); want != nil && want.sameVersion(&run.target) {
+		s.rec.Finished = want.Generation
+	}
+	s.interruptActions()
+}
+
+// failed deals with what went wrong. A target that was never reached is given up when trying again would not help;
+// everything else is tried again, with a growing delay.
+func (c *Core) failed(s *stream, why *hub.Failure, ofTarget bool) {
+	if ofTarget {
+		s.closeAttempt(why)
+	}
+	if ofTarget && hopeless(why.Class) && !s.rec.reached() {
+		s.rec.Failure, s.dirty = cloneFailure(why), true
+		s.last, s.failures, s.retryAt = nil, 0, time.Time{}
+		s.interruptActions()
+		return
+	}
+	s.last = cloneFailure(why)
+	s.retryAt = c.config.Now().Add(c.backoff(s.failures, c.timing.RestartMin, c.timing.RestartMax))
+	s.failures++
+}
