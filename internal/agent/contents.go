@@ -101,14 +101,23 @@ func (c *Core) Fetched(ctx context.Context, version, digest string, content *age
 			why = storeFailure(err)
 		}
 	}
+	waits := func(s *stream) bool {
+		want := s.rec.wanted()
+		return want != nil && want.State == hub.Running && want.content() == key
+	}
 	if why == nil {
 		delete(c.fetches, key)
+		for _, s := range c.streams {
+			if waits(s) {
+				s.last = nil
+			}
+		}
 		return
 	}
 	f.retryAt = c.config.Now().Add(c.backoff(f.failures, c.timing.FetchMin, c.timing.FetchMax))
 	f.failures++
 	for _, s := range c.streams {
-		if want := s.rec.wanted(); want != nil && want.State == hub.Running && want.content() == key {
+		if waits(s) {
 			c.fetchFailed(s, why, f.failures)
 		}
 	}

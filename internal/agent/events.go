@@ -59,7 +59,9 @@ func (c *Core) Ready(ctx context.Context, id, token string) {
 			return
 		}
 		s.run.phase, s.run.readyAt = ready, c.config.Now()
-		s.last = nil
+		if want := s.rec.wanted(); want == nil || want.sameVersion(&s.run.target) {
+			s.last = nil
+		}
 		if a := s.rec.action(s.run.action); a != nil && a.State == ActionBegun {
 			a.State, s.dirty = ActionCompleted, true
 		}
