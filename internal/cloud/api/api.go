@@ -12,6 +12,7 @@ import (
 	"freehold.dev/freehold/internal/cloud/talos"
 	"freehold.dev/freehold/internal/kernel/rest"
 	"freehold.dev/freehold/internal/kernel/store"
+	"freehold.dev/freehold/internal/watch"
 )
 
 // Secrets hands out the secrets of a tenant. An error that wraps [store.ErrNotFound] means that the tenant has none
@@ -41,7 +42,7 @@ type service struct {
 	tenantPatches    patcher[client.Tenant]
 	nodeGroupPatches patcher[NodeGroupInput]
 	machinePatches   patcher[client.Machine]
-	recentFrames     *frames
+	watches          *watch.Server
 }
 
 // Register adds the plane's operations to an API that owns /api/v1.
@@ -51,7 +52,7 @@ func Register(a *rest.API, config Config) {
 		tenantPatches:    newPatcher(func(t *client.Tenant) *client.Metadata { return &t.Metadata }),
 		nodeGroupPatches: newPatcher(func(g *NodeGroupInput) *client.Metadata { return &g.Metadata }),
 		machinePatches:   newPatcher(func(m *client.Machine) *client.Metadata { return &m.Metadata }),
-		recentFrames:     newFrames(),
+		watches:          watch.NewServer(config.Store),
 	}
 	s.registerTenants(a)
 	s.registerNodeGroups(a)

@@ -1,4 +1,4 @@
-package api
+package watch
 
 import (
 	"sync"
@@ -33,8 +33,8 @@ func newFrames() *frames {
 	return &frames{known: make(map[frameKey][]byte, maxFrames), order: make([]frameKey, maxFrames)}
 }
 
-func (f *frames) encode(sc scope, e store.Event) ([]byte, error) {
-	key := frameKey{e.Object, e.Type, sc.kinds}
+func (f *frames) encode(sc Scope, e store.Event) ([]byte, error) {
+	key := frameKey{e.Object, e.Type, sc.Kinds}
 	f.mu.Lock()
 	frame, ok := f.known[key]
 	f.mu.Unlock()

@@ -1,4 +1,4 @@
-package api
+package watch
 
 import (
 	"github.com/danielgtaylor/huma/v2"
@@ -16,10 +16,10 @@ const (
 )
 
 // recent answers the latest changes of a scope as a list, oldest first.
-func recent(sc scope, batches []store.Batch, current int64) (*rest.Stream, error) {
+func recent(sc Scope, batches []store.Batch, current int64) (*rest.Stream, error) {
 	var events []store.Event
 	for _, b := range batches {
-		events = append(events, b.Events...)
+		events = append(events, sc.kept(b.Events)...)
 	}
 	events = events[max(0, len(events)-recentEvents):]
 	list := client.List[client.Event[any]]{Items: make([]client.Event[any], len(events)), Total: len(events)}

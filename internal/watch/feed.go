@@ -1,4 +1,4 @@
-package api
+package watch
 
 import (
 	"context"
@@ -13,8 +13,8 @@ const initialChunk = 500
 
 // feed encodes what a watcher of a scope is told.
 type feed struct {
-	*service
-	scope     scope
+	server    *Server
+	scope     Scope
 	watcher   store.Watcher
 	bookmarks bool
 	// initial is what is still to be sent of the state at revision.
@@ -31,14 +31,15 @@ func (f *feed) next(ctx context.Context) (rest.Frames, error) {
 	if err != nil {
 		return rest.Frames{}, err
 	}
+	events := f.scope.kept(b.Events)
 	if b.Initial {
-		f.initial, f.revision = b.Events, b.Revision
+		f.initial, f.revision = events, b.Revision
 		return f.chunk()
 	}
-	frames := rest.Frames{Revision: b.Revision, Events: make([][]byte, len(b.Events))}
-	for i, e := range b.Events {
+	frames := rest.Frames{Revision: b.Revision, Events: make([][]byte, len(events))}
+	for i, e := range events {
 		// Changes come to many watchers.
-		if frames.Events[i], err = f.recentFrames.encode(f.scope, e); err != nil {
+		if frames.Events[i], err = f.server.recent.encode(f.scope, e); err != nil {
 			return frames, err
 		}
 	}
