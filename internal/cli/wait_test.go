@@ -155,8 +155,11 @@ func TestDeleteWaitsUntilItIsGone(t *testing.T) {
 	want(t, b.out.String(), "tenant/prod is being deleted", "tenant/prod deleted")
 	m := s.background("delete", "machine", cp0)
 	await(t, "the machine's deletion", func() bool {
-		return strings.Contains(strings.Join(s.server.Requests(), "\n"), "DELETE /api/v1/tenants/prod/machines/"+cp0)
+		return strings.Contains(m.out.String(), "machine/"+cp0+" is being deleted")
 	})
+	if all := strings.Join(s.server.Requests(), "\n"); !strings.Contains(all, "DELETE /api/v1/tenants/prod/machines/"+cp0) {
+		t.Fatalf("not by its tenant:\n%s", all)
+	}
 	s.server.Remove(client.KindMachine, "", cp0)
 	if code := m.ends(t); code != 0 {
 		t.Fatalf("exit %d: %s", code, m.err.String())
