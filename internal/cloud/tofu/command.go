@@ -10,8 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // exitChanges is the exit code of "plan -detailed-exitcode" when there is something to do.
@@ -69,27 +72,44 @@ func (s *supervisor) capture(ctx context.Context, args ...string) ([]byte, error
 	return out, nil
 }
 
+// outputFD is the descriptor of the pipe that tofu's output comes by.
+const outputFD = lockFD + 1
+
+// jsonLines makes tofu plan and apply report in JSON lines, by a descriptor that is not its standard output: the Go
+// runtime ends a program that writes to a broken standard output or error, and a tofu that outlives its supervisor
+// still has its state to save. By any other descriptor it gets an error, which it ignores.
+var jsonLines = fmt.Sprintf("-json-into=/proc/self/fd/%d", outputFD)
+
 // command starts tofu with the folder's lock as a descriptor, so that the lock is held until tofu is gone even if
 // this process dies, and in a process group of its own, so that what it started can be killed with it.
 func (s *supervisor) command(ctx context.Context, args []string, read func(io.Reader) error) (code int, err error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.req.Tofu, args...)
 	cmd.Dir = s.folder.work()
-	cmd.ExtraFiles = []*os.File{s.lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = environment{
 		CLIConfig: rcFile(s.req.Template), Backend: s.proxy.url, Username: "run", Password: s.proxy.password,
 		Passphrase: s.req.Passphrase, Reattach: s.served.reattach,
 	}.list()
-	stderr := &tail{most: 16 << 10}
-	cmd.Stderr = stderr
-	stdout, err := cmd.StdoutPipe()
+	output, into, err := os.Pipe()
 	if err != nil {
 		return 0, err
+	}
+	defer output.Close() //nolint:errcheck // it was read
+	defer into.Close()   //nolint:errcheck // tofu has its own
+	stderr, err := memoryFile("stderr")
+	if err != nil {
+		return 0, err
+	}
+	defer stderr.Close() //nolint:errcheck // it is in memory only
+	cmd.Stderr, cmd.ExtraFiles = stderr, []*os.File{s.lock, into}
+	if !slices.Contains(args, jsonLines) {
+		cmd.Stdout = into
 	}
 	if err := s.start(cmd); err != nil {
 		return 0, err
 	}
-	readErr := read(stdout)
+	_ = into.Close() // so that the output ends when tofu does
+	readErr := read(output)
 	err = cmd.Wait()
 	s.mu.Lock()
 	s.tofuPID = 0
@@ -100,9 +120,29 @@ func (s *supervisor) command(ctx context.Context, args []string, read func(io.Re
 		err = nil
 	}
 	if err != nil {
-		return code, fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+		return code, fmt.Errorf("%w: %s", err, strings.TrimSpace(lastBytes(stderr, 16<<10)))
 	}
 	return code, readErr
+}
+
+// memoryFile is a file that is on no disk and stays while anybody has it open: what is written to it breaks no pipe.
+func memoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// lastBytes are the last bytes of a file, most at most.
+func lastBytes(f *os.File, most int64) string {
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	from := max(info.Size()-most, 0)
+	raw, _ := io.ReadAll(io.NewSectionReader(f, from, most))
+	return string(raw)
 }
 
 // start starts tofu unless the run was asked to stop.

@@ -1,6 +1,7 @@
 package tofu
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -99,13 +100,57 @@ func (w *workbench) crash(things map[string]map[string]any, away bool, when func
 			w.Errorf("%s was in the state and is lost", key)
 		}
 	}
-	// A tofu that was left alone ended in order: what it made is in the state that it left.
+	// A tofu that was left alone ended in order: what it knew that it had made is in the state that it left. What exists
+	// besides was made by a tofu that was killed, now or in an earlier run, or by a provider that died with its
+	// supervisor before it could answer; the next run makes it again.
 	if !tofu {
-		for key := range things {
-			if w.exists(key) && !now[key] {
-				w.Errorf("%s exists, and the state that tofu left does not know it", key)
+		for key := range w.made(req.Run) {
+			if !now[key] {
+				w.Errorf("tofu made %s, and the state that it left does not know it", key)
 			}
 		}
+	}
+}
+
+// made answers the slot keys of the things that tofu has reported as made in a run.
+func (w *workbench) made(run string) map[string]bool {
+	w.Helper()
+	raw, err := os.ReadFile(w.folder.Log(run))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.Fatal(err)
+	}
+	keys := map[string]bool{}
+	for text := range strings.Lines(string(raw)) {
+		var l struct {
+			Type string `json:"type"`
+			Hook struct {
+				Resource struct {
+					Key string `json:"resource_key"`
+				} `json:"resource"`
+			} `json:"hook"`
+		}
+		if json.Unmarshal([]byte(text), &l) == nil && l.Type == "apply_complete" {
+			keys[l.Hook.Resource.Key] = true
+		}
+	}
+	return keys
+}
+
+// The supervisor dies while tofu is at work, and what it has made already is not lost with it.
+func TestTofuOutlivesItsSupervisorAndSavesItsState(t *testing.T) {
+	w := newWorkbench(t)
+	w.do(w.request(Stage{Config: w.things(map[string]map[string]any{"z-0": {}})}))
+	for i, things := range []map[string]map[string]any{
+		{"z-0": {}, "a-0": {}, "b-0": {"delay_ms": 120000}},
+		{"z-0": {}, "a-0": {}, "a-1": {}, "a-2": {}, "b-0": {"delay_ms": 120000}},
+	} {
+		made := func(req Request) {
+			w.until("tofu made it", func() bool { return w.made(req.Run)[fmt.Sprintf("a-%d", i)] })
+		}
+		w.crash(things, false, made, true, false)
+	}
+	if got := w.inState(); !got["z-0"] || !got["a-0"] || !got["a-1"] {
+		t.Errorf("in state: %v", got)
 	}
 }
 

@@ -193,7 +193,7 @@ func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, 
 	}
 	plan := filepath.Join(s.folder.work(), "plan")
 	defer os.Remove(plan) //nolint:errcheck // the next one replaces it
-	args := []string{"plan", "-json", "-input=false", "-detailed-exitcode", "-lock-timeout=10s", s.parallelism(), "-out=" + plan}
+	args := []string{"plan", jsonLines, "-input=false", "-detailed-exitcode", "-lock-timeout=10s", s.parallelism(), "-out=" + plan}
 	var announced planned
 	code, err := s.tofu(ctx, func(l line) { s.followed(l); announced.follow(l) }, append(args, stage.flags()...)...)
 	if err != nil {
@@ -215,14 +215,14 @@ func (s *supervisor) stage(ctx context.Context, stage Stage) (blocked []string, 
 	}
 
 	s.enter(PhaseApplying, stage.Name)
-	_, err = s.tofu(ctx, s.followed, "apply", "-json", "-input=false", "-lock-timeout=10s", s.parallelism(), plan)
+	_, err = s.tofu(ctx, s.followed, "apply", jsonLines, "-input=false", "-lock-timeout=10s", s.parallelism(), plan)
 	return nil, err
 }
 
 // make plans and applies in one command. It is for a run that began without a state: there is nothing that its plan
 // could take away, and a saved plan would cost another tofu and its key derivation.
 func (s *supervisor) make(ctx context.Context, stage Stage) error {
-	args := []string{"apply", "-json", "-input=false", "-auto-approve", "-lock-timeout=10s", s.parallelism()}
+	args := []string{"apply", jsonLines, "-input=false", "-auto-approve", "-lock-timeout=10s", s.parallelism()}
 	_, err := s.tofu(ctx, func(l line) {
 		s.followed(l)
 		if l.Type == "change_summary" && l.Changes != nil && l.Changes.Operation == "plan" {
