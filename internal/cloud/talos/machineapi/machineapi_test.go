@@ -307,3 +307,32 @@ func TestImageVersion(t *testing.T) {
 		}
 	}
 }
+
+// A machine may end the connection as soon as it has seen the client's certificate. Who writes then loses the alert that
+// tells why, so the connection must not be handed out before the machine has judged.
+func TestNothingIsWrittenBeforeTheMachineHasJudgedTheCertificate(t *testing.T) {
+	ours := newAuthority(t)
+	certPEM, keyPEM := ours.leaf("127.0.0.1", time.Now().Add(time.Hour))
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := net.Pipe()
+	defer here.Close()
+	done := make(chan error, 1)
+	go func() {
+		defer there.Close()
+		done <- tls.Server(there, &tls.Config{
+			Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, NextProtos: []string{"h2"},
+		}).Handshake()
+	}()
+	last := &lastFault{}
+	_, _, err = recordingCredentials(&tls.Config{InsecureSkipVerify: true}, last).ClientHandshake(t.Context(), "machine", here)
+	if !isAlert(err) || !isAlert(last.get()) {
+		t.Errorf("got %v, noted %v, want the alert", err, last.get())
+	}
+	here.Close()
+	if err := <-done; err == nil {
+		t.Error("the machine accepted a client without a certificate")
+	}
+}

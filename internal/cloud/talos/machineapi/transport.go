@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -28,7 +30,11 @@ func (l *lastFault) get() error {
 	return l.err
 }
 
-// recording is TLS that notes why a handshake failed, and the alert by which the other side ended a connection.
+// recording is TLS that notes why a connection could not be made.
+//
+// In TLS 1.3 a client's handshake is over before the server has judged its certificate. A client that writes at once may
+// find the connection reset, and the alert that tells why gone with it. So nothing is written here until the machine has
+// said something: it greets with its HTTP/2 settings as soon as it has let the client in, or refuses with an alert.
 type recording struct {
 	credentials.TransportCredentials
 	last *lastFault
@@ -40,29 +46,50 @@ func recordingCredentials(c *tls.Config, last *lastFault) credentials.TransportC
 
 func (r *recording) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := r.TransportCredentials.ClientHandshake(ctx, authority, conn)
+	var greeted net.Conn
+	if err == nil {
+		if greeted, err = greeting(ctx, secure); err != nil {
+			_ = secure.Close()
+		}
+	}
 	r.last.set(err)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &recordingConn{secure, r.last}, info, nil
+	return greeted, info, nil
 }
 
 func (r *recording) Clone() credentials.TransportCredentials {
 	return &recording{r.TransportCredentials.Clone(), r.last}
 }
 
-type recordingConn struct {
-	net.Conn
-	last *lastFault
+// greeting waits for the first byte that the other side sends, and answers a connection that still has it to read.
+func greeting(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	given := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	first := make([]byte, 1)
+	_, err := io.ReadFull(conn, first)
+	if !given() {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &greetedConn{conn, first}, nil
 }
 
-// Read notes a TLS alert: in TLS 1.3 a server refuses a client's certificate after the client's handshake is over.
-func (c *recordingConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err != nil && isAlert(err) {
-		c.last.set(err)
+// greetedConn is a connection of which something was read already.
+type greetedConn struct {
+	net.Conn
+	read []byte
+}
+
+func (c *greetedConn) Read(b []byte) (int, error) {
+	if len(c.read) > 0 {
+		n := copy(b, c.read)
+		c.read = c.read[n:]
+		return n, nil
 	}
-	return n, err
+	return c.Conn.Read(b)
 }
 
 func isAlert(err error) bool {
