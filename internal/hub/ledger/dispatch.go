@@ -1,0 +1,124 @@
+package ledger
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"freehold.dev/freehold/client/agentapi"
+	"freehold.dev/freehold/internal/hub"
+	"freehold.dev/freehold/internal/kernel/store"
+)
+
+// Dispatch claims and sends what is due for the node, at most limit commands, and sends again what this boot has
+// not acknowledged for a while. Nothing is sent to a boot before its first full report, nor to a node that is
+// offline. fullRequired tells that the node should report fully, now.
+//
+// Errors: [hub.ErrNotEnrolled] (no such node), [hub.ErrSessionSuperseded] (boot is not the node's newest).
+func (l *Ledger) Dispatch(tx store.Tx, node string, boot hub.Boot, limit int) (commands []agentapi.Command, fullRequired bool, err error) {
+	b, due, fullRequired, err := l.due(tx, node, boot)
+	if err != nil || len(due) == 0 {
+		return nil, fullRequired, err
+	}
+	slices.SortFunc(due, inOrder)
+	configs := map[string]string{}
+	for _, o := range due[:min(limit, len(due))] {
+		digest, err := digestOf(tx, o.Status.Desired.ConfigVersion, configs)
+		if err != nil {
+			return nil, false, err
+		}
+		if !o.Status.Attempt.Active() {
+			if err := b.dispatch(o, boot); err != nil {
+				return nil, false, err
+			}
+		}
+		commands = append(commands, command(&o.Status, digest, b.now))
+	}
+	_, err = b.save(tx)
+	return commands, fullRequired, err
+}
+
+// HasWork tells, without a transaction, whether Dispatch would answer commands, and whether a full report is required.
+func (l *Ledger) HasWork(r store.Reader, node string, boot hub.Boot) (due, fullRequired bool, err error) {
+	_, operations, fullRequired, err := l.due(r, node, boot)
+	return len(operations) > 0, fullRequired, err
+}
+
+// due answers the intents that have something to be sent to the boot.
+func (l *Ledger) due(r store.Reader, id string, boot hub.Boot) (b *book, due []*operation, fullRequired bool, err error) {
+	node, err := hub.Nodes.Get(r, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, nil, false, hub.ErrNotEnrolled
+	case err != nil:
+		return nil, nil, false, err
+	case boot.Seq < node.Status.Boot.Seq || boot.Seq == node.Status.Boot.Seq && boot != node.Status.Boot:
+		return nil, nil, false, hub.ErrSessionSuperseded
+	}
+	cursor, err := l.Cursor(r, node.UID)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if cursor.Boot != boot || node.Status.Presence != hub.PresenceOnline {
+		return nil, nil, true, nil
+	}
+	b = l.open(r, node)
+	open, err := b.openIntents()
+	if err != nil {
+		return nil, nil, false, err
+	}
+	for _, o := range open {
+		i := &o.Status
+		fullRequired = fullRequired || i.AwaitReport != nil
+		if i.Dispatchable(b.now) || i.Redeliverable(b.now, boot.ID) {
+			due = append(due, o)
+		}
+	}
+	return b, due, fullRequired, nil
+}
+
+// inOrder: the node-wide configuration first, then as declared.
+func inOrder(a, b *operation) int {
+	if aFirst, bFirst := a.Status.Resource == hub.NodeConfig, b.Status.Resource == hub.NodeConfig; aFirst != bFirst {
+		if aFirst {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(a.Status.Sequence, b.Status.Sequence)
+}
+
+func (b *book) dispatch(o *operation, boot hub.Boot) error {
+	o.Status.Dispatch(b.now, attemptID(o.Name, b.l.cfg.NewID()), boot)
+	o.changed = true
+	return b.settleCurrent(o)
+}
+
+func command(i *hub.Intent, digest string, now time.Time) agentapi.Command {
+	c := agentapi.Command{
+		AttemptID: i.Attempt.ID, IntentID: i.ID, StreamID: i.Resource, Generation: i.Generation,
+		State: i.Desired.State, ConfigVersion: i.Desired.ConfigVersion, Digest: digest,
+		ExpiresAt: i.Attempt.LeaseExpiresAt, ExpiresInMS: i.Attempt.LeaseExpiresAt.Sub(now).Milliseconds(),
+	}
+	if !i.ActionDone {
+		c.ActionID = i.Desired.ActionID
+	}
+	return c
+}
+
+// digestOf answers the digest of a config version, which a node checks the content by.
+func digestOf(r store.Reader, version string, known map[string]string) (string, error) {
+	if version == "" {
+		return "", nil
+	}
+	if d := known[version]; d != "" {
+		return d, nil
+	}
+	c, err := hub.Configs.Get(r, version)
+	if err != nil {
+		return "", err
+	}
+	known[version] = c.Spec.Digest
+	return c.Spec.Digest, nil
+}
