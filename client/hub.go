@@ -163,3 +163,25 @@ type StreamMetrics struct {
 	OutputPerSecond float64 `json:"output_per_second"`
 	ErrorsPerSecond float64 `json:"errors_per_second"`
 }
+
+// EnrolmentRequest asks for a new enrolment token of a node that exists.
+type EnrolmentRequest struct {
+	EnrolmentTTLSeconds int `json:"enrolment_ttl_seconds,omitempty"`
+}
+
+// NodeDeletion answers the deletion of a node.
+type NodeDeletion struct {
+	NodeID string `json:"node_id"`
+	// Deleted: it is gone. Otherwise it goes when its streams are absent.
+	Deleted bool `json:"deleted"`
+}
+
+// ConfigReference names a config version to apply.
+type ConfigReference struct {
+	ConfigVersion string `json:"config_version"`
+}
+
+// RestartAction is the body of the restart of a stream.
+type RestartAction struct {
+	ActionID string `json:"action_id,omitempty" doc:"Names the restart; left out, the server makes one. A stream runs an action once."`
+}

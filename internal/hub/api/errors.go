@@ -1,6 +1,11 @@
 package api
 
-import "errors"
+import (
+	"errors"
+
+	"freehold.dev/freehold/internal/hub"
+	"freehold.dev/freehold/internal/kernel/store"
+)
 
 var (
 	// ErrNodeUnavailable is what [Live] answers of a node that is not there to be asked.
@@ -8,3 +13,11 @@ var (
 	// ErrNoLog is what [Live] answers of a node that has no log of a stream.
 	ErrNoLog = errors.New("the node has no log of this stream")
 )
+
+// missing says what there is none of.
+func missing(err error, kind, id string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return &hub.NotFoundError{Kind: kind, ID: id}
+	}
+	return err
+}

@@ -25,9 +25,10 @@ const (
 
 // request is what the pipeline knows about the request that a context belongs to.
 type request struct {
-	http   *http.Request
-	id     string
-	caller string
+	http      *http.Request
+	id        string
+	caller    string
+	operation string
 	// failure is the server's own fault, to be logged.
 	failure error
 	// refuse tells of a problem that is about to be answered; nil where nobody wants to know.
@@ -45,6 +46,14 @@ func (req *request) refused(p *Problem) {
 func RequestID(ctx context.Context) string {
 	if r, ok := ctx.Value(requestKey).(*request); ok {
 		return r.id
+	}
+	return ""
+}
+
+// OperationID names the operation that ctx belongs to, or is "".
+func OperationID(ctx context.Context) string {
+	if r, ok := ctx.Value(requestKey).(*request); ok {
+		return r.operation
 	}
 	return ""
 }
@@ -123,7 +132,7 @@ func wildcards(path string) []string {
 // serve runs one request through the pipeline.
 func (a *API) serve(rt *route, w http.ResponseWriter, r *http.Request, next func(*response, *http.Request)) {
 	start := time.Now()
-	req := &request{http: r, id: a.requestID(r)}
+	req := &request{http: r, id: a.requestID(r), operation: rt.op.ID}
 	r = r.WithContext(context.WithValue(r.Context(), requestKey, req))
 	if a.config.Refused != nil && rt.changes() {
 		req.refuse = func(p *Problem) {
