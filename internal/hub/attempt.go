@@ -2,11 +2,8 @@ package hub
 
 import "time"
 
-// Delivery timing.
-const (
-	// RedeliverAfter is how long after it was sent an unacknowledged attempt may be sent again to the same boot.
-	RedeliverAfter = 2 * time.Second
-)
+// RedeliverAfter is how long after it was sent an unacknowledged attempt may be sent again to the same boot.
+const RedeliverAfter = 2 * time.Second
 
 // sent tells whether the attempt may have reached its node, and its outcome is not known.
 func (a *Attempt) sent() bool {
@@ -24,13 +21,4 @@ func (a *Attempt) accepted(now time.Time) {
 
 func (a *Attempt) finish(s AttemptState, now time.Time, result *Failure) {
 	a.State, a.Result, a.FinishedAt = s, result, &now
-}
-
-// clone copies the attempt for a caller that changes it.
-func (a *Attempt) clone() *Attempt {
-	if a == nil {
-		return nil
-	}
-	c := *a
-	return &c
 }

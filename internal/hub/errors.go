@@ -7,24 +7,24 @@ import (
 )
 
 var (
-	// ErrNotRunning: a restart was asked of a stream that is not desired running.
+	// ErrNotRunning means that a restart was asked of a stream that is not desired running.
 	ErrNotRunning = errors.New("the stream is not desired running: only a running stream can be restarted")
-	// ErrNodeDeleting: the node is being deleted and takes no more writes.
+	// ErrNodeDeleting means that the node is being deleted and takes no more writes.
 	ErrNodeDeleting = errors.New("the node is being deleted")
-	// ErrNodeExists: a node of that id was registered before.
+	// ErrNodeExists means that a node of that id was registered before.
 	ErrNodeExists = errors.New("a node with this id exists already")
-	// ErrNoRollback: no other config version of the stream ever converged.
+	// ErrNoRollback means that no other config version of the stream ever converged.
 	ErrNoRollback = errors.New("there is no config version to roll back to: none but the present one has converged")
 
-	// ErrEnrolment: the enrolment token is wrong, expired, or was used with another key; which of these is not told.
+	// ErrEnrolment means that the enrolment token is wrong, expired, or was used with another key; which of these is not told.
 	ErrEnrolment = errors.New("the enrolment token is not valid: make a new one with POST /api/v1/nodes/{node_id}/enrolment")
-	// ErrNotEnrolled: the node does not exist (any more), or the credential is not its current one.
+	// ErrNotEnrolled means that the node does not exist (any more), or the credential is not its current one.
 	ErrNotEnrolled = errors.New("this agent is not enrolled as that node: enrol it again")
-	// ErrSessionSuperseded: a newer boot of the node is known.
+	// ErrSessionSuperseded means that a newer boot of the node is known.
 	ErrSessionSuperseded = errors.New("a newer boot of this node is known to the hub")
-	// ErrIdentityConflict: another agent has the node's identity (a boot of the same number has another id).
+	// ErrIdentityConflict means that another agent has the node's identity (a boot of the same number has another id).
 	ErrIdentityConflict = errors.New("another agent uses this node's identity: enrol one of the two as another node")
-	// ErrFullReportRequired: the first report of a boot has to be full.
+	// ErrFullReportRequired means that the first report of a boot has to be full.
 	ErrFullReportRequired = errors.New("the first report of a boot has to be full")
 )
 
