@@ -150,7 +150,7 @@ func invalid(cmd *agentapi.Command) *hub.Failure {
 // tryAgain gives a target that was given up, or waits, another chance at once. It has until the deadline to be ready.
 func (s *stream) tryAgain(deadline time.Time) {
 	s.rec.Failure, s.last, s.check = nil, nil, nil
-	s.failures, s.retryAt = 0, time.Time{}
+	s.failures, s.retryAt, s.halted = 0, time.Time{}, false
 	if s.run != nil && s.run.phase != ready {
 		s.run.deadline = deadline
 	}

@@ -89,6 +89,7 @@ type stream struct {
 	check      *check
 	failures   int
 	retryAt    time.Time
+	halted     bool
 	// last is what went wrong last, until a run is ready.
 	last   *hub.Failure
 	starts int64

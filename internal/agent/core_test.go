@@ -239,6 +239,25 @@ func TestAStreamThatFailsIsTriedAgainWithAGrowingDelay(t *testing.T) {
 	}
 }
 
+func TestAStreamThatFailedForGoodWaitsForTheHubsWord(t *testing.T) {
+	w := newWorld(t, openTestStore(t))
+	mustAccept(t, w, command("orders", 1, hub.Running, "cfg-1", ""))
+	w.settle()
+	w.engine["cfg-1"] = "rejected late"
+	w.settle()
+	w.now = w.now.Add(time.Hour)
+	w.settle()
+	want(t, w, "orders", hub.Failed, 1, "cfg-1", "invalid_config")
+	if w.core.starts() != 1 {
+		t.Fatalf("it was started %d times", w.core.starts())
+	}
+	again := command("orders", 1, hub.Running, "cfg-1", "")
+	again.AttemptID, w.engine["cfg-1"] = "again", "ok"
+	mustAccept(t, w, again)
+	w.settle()
+	want(t, w, "orders", hub.Running, 1, "cfg-1", "")
+}
+
 func TestAStreamThatFinishedIsNotRunAgainUnlessAsked(t *testing.T) {
 	w := newWorld(t, openTestStore(t))
 	w.engine["cfg-1"] = "finishes"

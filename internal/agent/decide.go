@@ -55,6 +55,8 @@ type situation struct {
 	goal *Target
 	// checked: the goal's engine would take its content.
 	checked bool
+	// halted: the last failure is not one to try again after.
+	halted bool
 	// retryAt is when the next start after a failed one is due.
 	retryAt time.Time
 	now     time.Time
@@ -81,7 +83,7 @@ func (s *situation) decide() stepKind {
 		return stepNone
 	case s.goal.State != hub.Running:
 		return stepSettle
-	case s.rec.Finished == s.goal.Generation, s.now.Before(s.retryAt):
+	case s.rec.Finished == s.goal.Generation, s.halted, s.now.Before(s.retryAt):
 		return stepNone
 	}
 	return stepStart

@@ -86,7 +86,7 @@ func (p *pass) look(s *stream) {
 	if want := s.rec.wanted(); want != nil && want.State == hub.Running && !have(want) {
 		p.fetch(s, want)
 	}
-	now := situation{rec: &s.rec, run: s.run, goal: goal(&s.rec, have), retryAt: s.retryAt, now: p.now}
+	now := situation{rec: &s.rec, run: s.run, goal: goal(&s.rec, have), halted: s.halted, retryAt: s.retryAt, now: p.now}
 	now.checked = s.check != nil && s.check.passed && now.goal != nil && s.check.target.sameVersion(now.goal)
 	switch now.decide() {
 	case stepCheck:

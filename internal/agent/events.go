@@ -110,19 +110,20 @@ func (c *Core) ended(s *stream, why *hub.Failure) {
 	s.interruptActions()
 }
 
-// failed deals with what went wrong. A target that was never reached is given up when trying again would not help;
-// everything else is tried again, with a growing delay.
+// failed deals with what went wrong. When trying again would not help, a target that was never reached is given up for
+// what was reached before it, and one that was reached waits for the hub's next word, or the next boot. Everything
+// else is tried again, with a growing delay.
 func (c *Core) failed(s *stream, why *hub.Failure, ofTarget bool) {
 	if ofTarget {
 		s.closeAttempt(why)
 	}
 	if ofTarget && hopeless(why.Class) && !s.rec.reached() {
 		s.rec.Failure, s.dirty = cloneFailure(why), true
-		s.last, s.failures, s.retryAt = nil, 0, time.Time{}
+		s.last, s.failures, s.retryAt, s.halted = nil, 0, time.Time{}, false
 		s.interruptActions()
 		return
 	}
-	s.last = cloneFailure(why)
+	s.last, s.halted = cloneFailure(why), hopeless(why.Class)
 	s.retryAt = c.config.Now().Add(c.backoff(s.failures, c.timing.RestartMin, c.timing.RestartMax))
 	s.failures++
 }

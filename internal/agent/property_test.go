@@ -19,16 +19,18 @@ import (
 // hang, the disk fill up, the hub go away, and the agent die at any write, before or after it became durable. The world
 // checks each step (see world); in the end everything that can converge has.
 func TestWhateverHappensTheNodeKeepsItsPromises(t *testing.T) {
-	dir, n := t.TempDir(), 0
-	rapid.Check(t, func(t *rapid.T) {
-		n++
-		path := filepath.Join(dir, fmt.Sprint(n), "agent.db")
+	path := filepath.Join(t.TempDir(), "agent.db")
+	open := func() store.Store {
 		s, err := sqlite.Open(ctx, path, sqlite.Options{Kinds: Kinds(), Readers: 1})
 		if err != nil {
-			t.Fatalf("open: %v", err)
+			t.Fatal(err)
 		}
-		closer := s
-		defer func() { _ = closer.Close() }()
+		return s
+	}
+	s := open()
+	defer func() { _ = s.Close() }()
+	rapid.Check(t, func(t *rapid.T) {
+		wipe(t, s)
 		w := newWorld(t, s)
 		c := &chance{world: w, t: t, next: map[string]int64{}}
 		for range rapid.IntRange(10, 80).Draw(t, "steps") {
@@ -37,15 +39,12 @@ func TestWhateverHappensTheNodeKeepsItsPromises(t *testing.T) {
 				w.boot()
 			}
 		}
-		if rapid.IntRange(0, 3).Draw(t, "reopen") == 0 {
+		if rapid.IntRange(0, 9).Draw(t, "reopen") == 0 {
 			if err := s.Close(); err != nil {
 				t.Fatalf("close: %v", err)
 			}
-			again, err := sqlite.Open(ctx, path, sqlite.Options{Kinds: Kinds(), Readers: 1})
-			if err != nil {
-				t.Fatalf("open again: %v", err)
-			}
-			closer, w.store.Store = again, again
+			s = open()
+			w.store.Store = s
 			w.boot()
 		}
 		c.calm()
@@ -219,13 +218,13 @@ func TestACrashAtAnyWriteOfAnyPathLosesNothingAndRepeatsNothing(t *testing.T) {
 		command("a", 4, hub.Running, "cfg-bad", ""), command("a", 5, hub.Running, "cfg-1", "act-2"), command("a", 6, hub.Stopped, "cfg-1", ""),
 		command("a", 7, hub.Running, "cfg-1", ""), command("a", 8, hub.Absent, "cfg-1", ""),
 	}
-	writes := 0
+	writes, s := 0, openTestStore(t)
 	for at := 1; at == 1 || at <= writes; at++ {
 		for _, durable := range []bool{false, true} {
-			w := newWorld(t, openTestStore(t))
+			wipe(t, s)
+			w := newWorld(t, s)
 			w.engine["cfg-bad"] = "rejected late"
 			w.store.writes, w.store.durable = at, durable
-			total := 0
 			for _, cmd := range path {
 				for w.accept(cmd) != nil || w.store.dead {
 					w.boot() // the hub sends it again
@@ -238,7 +237,6 @@ func TestACrashAtAnyWriteOfAnyPathLosesNothingAndRepeatsNothing(t *testing.T) {
 					w.settle()
 				}
 				w.report(true, true)
-				total++
 			}
 			last := w.state("a")
 			if last.State != hub.Absent || last.Generation != 8 || len(w.runs) > 0 {

@@ -107,6 +107,30 @@ func openTestStore(t *testing.T) store.Store {
 	return s
 }
 
+// wipe empties a store for the next world: opening one anew costs more than all that a world writes.
+func wipe(t fataler, s store.Store) {
+	t.Helper()
+	err := s.Update(ctx, func(tx store.Tx) error {
+		all, err := tx.List(store.Query{Kind: records.Kind.Name})
+		if err != nil {
+			return err
+		}
+		for _, o := range all.Objects {
+			if _, err := tx.Delete(o.Kind, o.Name, 0); err != nil {
+				return err
+			}
+		}
+		blobs, err := tx.Blobs("")
+		for _, b := range blobs {
+			err = errors.Join(err, tx.DeleteBlob(b.Name))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("wipe the store: %v", err)
+	}
+}
+
 func newWorld(t fataler, s store.Store) *world {
 	w := &world{
 		t: t, store: &crashStore{Store: s}, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
