@@ -87,6 +87,14 @@ func (c *Client) Server() string { return c.base.String() }
 // SetSessionToken is what the next requests carry. Enrol and Session set it by themselves.
 func (c *Client) SetSessionToken(token string) { c.token.Store(&token) }
 
+// SessionToken is what the next request carries, "" without a session.
+func (c *Client) SessionToken() string {
+	if token := c.token.Load(); token != nil {
+		return *token
+	}
+	return ""
+}
+
 // Close gives up idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
@@ -219,8 +227,8 @@ func (c *Client) request(ctx context.Context, in call) (*http.Request, error) {
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.options.UserAgent)
-	if token := c.token.Load(); token != nil && !in.public {
-		req.Header.Set("Authorization", "Bearer "+*token)
+	if token := c.SessionToken(); token != "" && !in.public {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	return req, nil
 }

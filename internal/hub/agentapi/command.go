@@ -118,16 +118,15 @@ func (s *service) work(ctx context.Context, poll *presence.Poll) (out *protocol.
 		return nil, false, err
 	}
 	if due {
+		var commands []protocol.Command
 		err = s.update(ctx, func(tx store.Tx, n *hub.Node) (err error) {
-			var commands []protocol.Command
-			if commands, owed, err = s.Ledger.Dispatch(tx, n.Name, c.boot(), maxCommands); len(commands) > 0 {
-				out.Commands = commands
-			}
+			commands, owed, err = s.Ledger.Dispatch(tx, n.Name, c.boot(), maxCommands)
 			return err
 		})
 		if err != nil {
 			return nil, false, err
 		}
+		out.Commands = poll.Deliver(commands)
 		s.metrics.commands.Add(float64(len(out.Commands)))
 	}
 	out.Requests = poll.Requests()

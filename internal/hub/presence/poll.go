@@ -1,6 +1,11 @@
 package presence
 
-import "freehold.dev/freehold/client/agentapi"
+import (
+	"time"
+
+	"freehold.dev/freehold/client/agentapi"
+	"freehold.dev/freehold/internal/hub"
+)
 
 // Poll is one request of a node that waits for work.
 type Poll struct {
@@ -53,6 +58,29 @@ func (p *Poll) Requests() []agentapi.Request {
 	}
 	p.node.questions = nil
 	return out
+}
+
+// Deliver leaves out the commands that were handed to the node a moment ago: they are on their way, or their
+// acknowledgement is. It remembers the others.
+func (p *Poll) Deliver(commands []agentapi.Command) []agentapi.Command {
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
+	now := p.registry.now()
+	recent := make(map[string]time.Time, len(commands))
+	for id, at := range p.node.delivered {
+		if now.Sub(at) < hub.RedeliverAfter {
+			recent[id] = at
+		}
+	}
+	fresh := make([]agentapi.Command, 0, len(commands))
+	for _, c := range commands {
+		if _, again := recent[c.AttemptID]; !again {
+			recent[c.AttemptID] = now
+			fresh = append(fresh, c)
+		}
+	}
+	p.node.delivered = recent
+	return fresh
 }
 
 // Close ends the wait.

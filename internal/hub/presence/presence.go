@@ -38,6 +38,8 @@ type node struct {
 	poll       *Poll
 	polled     time.Time
 	questions  []*question
+	// delivered are the attempts that were handed out lately, and when.
+	delivered map[string]time.Time
 	// fullSeen: a full report came since this server started.
 	fullSeen  bool
 	fullAsked time.Time
