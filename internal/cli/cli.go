@@ -35,6 +35,7 @@ type Options struct {
 // Groups of the root's help.
 const (
 	GroupMain   = "main"
+	GroupHub    = "hub"
 	GroupAccess = "access"
 	GroupServer = "server"
 	GroupOther  = "other"
@@ -68,6 +69,7 @@ func Attach(root *cobra.Command, o Options) {
 		`{{if and .HasAvailableInheritedFlags (ne .GroupID "`+GroupServer+`") (ne .GroupID "`+GroupOther+`")}}`, 1))
 	root.AddGroup(
 		&cobra.Group{ID: GroupMain, Title: "Resources:"},
+		&cobra.Group{ID: GroupHub, Title: "Streams:"},
 		&cobra.Group{ID: GroupAccess, Title: "Access:"},
 		&cobra.Group{ID: GroupServer, Title: "Server:"},
 		&cobra.Group{ID: GroupOther, Title: "Other:"},
@@ -83,7 +85,8 @@ func Attach(root *cobra.Command, o Options) {
 	}
 	add(GroupMain, a.getCommand(), a.describeCommand(), a.createCommand(), a.applyCommand(), a.deleteCommand(),
 		a.scaleCommand(), a.waitCommand(), a.watchCommand())
-	add(GroupAccess, a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.configCommand(),
+	add(GroupHub, a.streamCommand(), a.nodeCommand(), a.configCommand(), a.operationCommand())
+	add(GroupAccess, a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.contextCommand(),
 		a.kubeconfigCommand(), a.talosconfigCommand())
 	add(GroupServer, a.demoCommand())
 	add(GroupOther, a.completionCommand(root))
@@ -210,7 +213,7 @@ func (a *app) resolve() (config.Context, error) {
 	case err == nil:
 		var ok bool
 		if x, ok = c.Get(name); !ok && name != "" {
-			return x, fmt.Errorf("there is no context %q: see freehold config get-contexts", name)
+			return x, noContext(name)
 		}
 	case name != "" || server == "":
 		return x, err

@@ -88,11 +88,14 @@ func (s *shell) fails(args ...string) string {
 
 var port = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
+// testdata is found from other working folders, too.
+var testdata, _ = filepath.Abs("testdata")
+
 // golden compares with testdata/NAME.golden.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = port.ReplaceAllString(got, "127.0.0.1:PORT")
-	path := filepath.Join("testdata", name+".golden")
+	path := filepath.Join(testdata, name+".golden")
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)

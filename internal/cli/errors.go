@@ -41,15 +41,21 @@ func tell(out io.Writer, err error) {
 
 func tellRefused(w *strings.Builder, err error, e *client.Error) {
 	tellFaults(w, strings.Replace(err.Error(), e.Error(), e.Message, 1), e.Causes)
+	if isCode(e.Reason) {
+		fmt.Fprintf(w, "  code %s, request %s\n", e.Reason, first(e.CorrelationID, "unknown"))
+	}
 	switch {
 	case client.IsUnauthorized(e):
 		fmt.Fprintln(w, "  to log in: freehold login")
 	case client.IsForbidden(e):
 		fmt.Fprintln(w, "  freehold whoami tells your role; an admin can change it")
-	case e.Code >= 500 && e.CorrelationID != "":
+	case e.Code >= 500 && e.CorrelationID != "" && e.Reason != client.CodeNodeUnavailable:
 		fmt.Fprintf(w, "  the server's log has more, under request %s\n", e.CorrelationID)
 	}
 }
+
+// isCode tells whether a reason is one of the Hub's codes, such as generation_conflict, and not the status in words.
+func isCode(reason string) bool { return reason != "" && reason == strings.ToLower(reason) }
 
 // tellFaults writes a refusal with a line for each of several faults. What the server's message repeats of them is left
 // out of the first line.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"freehold.dev/freehold/client"
@@ -62,32 +63,36 @@ type observation struct {
 	err   error
 }
 
-// run shows the progress until the goal is reached or ctx ends.
-func (f *follower) run(ctx context.Context, goal string) error {
+// source tells what it observes until its context ends.
+type source func(ctx context.Context, send func(observation))
+
+// observe runs sources until stop is called, which waits for their end.
+func observe(ctx context.Context, sources ...source) (updates <-chan observation, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	updates := make(chan observation)
-	sources := []func(context.Context, func(observation)){f.watchTenant, f.watchMachines, f.pollApplies}
-	if goal != goneTenant {
-		sources = append(sources, f.watchGroups)
-	}
-	done := make(chan struct{}, len(sources))
-	for _, source := range sources {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			source(ctx, func(u observation) {
+	ch := make(chan observation)
+	var running sync.WaitGroup
+	for _, s := range sources {
+		running.Go(func() {
+			s(ctx, func(u observation) {
 				select {
-				case updates <- u:
+				case ch <- u:
 				case <-ctx.Done():
 				}
 			})
-		}()
+		})
 	}
-	err := f.loop(ctx, goal, updates)
-	cancel()
-	for range sources {
-		<-done
+	return ch, func() { cancel(); running.Wait() }
+}
+
+// run shows the progress until the goal is reached or ctx ends.
+func (f *follower) run(ctx context.Context, goal string) error {
+	sources := []source{f.watchTenant, f.watchMachines, f.pollApplies}
+	if goal != goneTenant {
+		sources = append(sources, f.watchGroups)
 	}
-	return err
+	updates, stop := observe(ctx, sources...)
+	defer stop()
+	return f.loop(ctx, goal, updates)
 }
 
 func (f *follower) loop(ctx context.Context, goal string, updates <-chan observation) error {
@@ -162,16 +167,20 @@ func (f *follower) settled() bool {
 	return f.p.apply == nil || f.p.apply.Result != client.ApplyRunning
 }
 
-func (f *follower) tell(n note) {
+func (f *follower) tell(n note) { f.out.tell(n, f.now().Sub(f.p.started)) }
+
+// tell prints a note, with the time that passed; on a terminal, where the rest is seen in the area, important ones only.
+func (l *live) tell(n note, after time.Duration) {
 	switch {
-	case !f.out.isTerminal():
-		f.out.say(fmt.Sprintf("%7s  %s", seconds(f.now().Sub(f.p.started)), n.text))
+	case !l.isTerminal():
+		l.say(fmt.Sprintf("%7s  %s", seconds(after), n.text))
 	case n.important:
-		f.out.say(f.out.paint(red, n.text))
+		l.say(l.paint(red, n.text))
 	}
 }
 
-func (f *follower) lost(send func(observation)) func(error) {
+// lost tells once, as an observation, that a connection was lost.
+func lost(send func(observation)) func(error) {
 	told := ""
 	return func(err error) {
 		if text := err.Error(); text != told {
@@ -182,7 +191,7 @@ func (f *follower) lost(send func(observation)) func(error) {
 }
 
 func (f *follower) watchTenant(ctx context.Context, send func(observation)) {
-	for e, err := range client.Tenants(f.c).Watch(ctx, client.WatchOptions{Name: f.p.name, OnRetry: f.lost(send)}) {
+	for e, err := range client.Tenants(f.c).Watch(ctx, client.WatchOptions{Name: f.p.name, OnRetry: lost(send)}) {
 		if err != nil {
 			send(observation{err: err})
 			return

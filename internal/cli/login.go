@@ -185,7 +185,7 @@ func (a *app) logoutCommand() *cobra.Command {
 			case client.IsUnauthorized(revoked):
 				revoked = nil // it ended before
 			case revoked != nil && !client.IsConnect(revoked):
-				return fmt.Errorf("%w; to forget it here: freehold config delete-context %s", revoked, first(x.Name, "NAME"))
+				return fmt.Errorf("%w; to forget it here: freehold context delete %s", revoked, first(x.Name, "NAME"))
 			}
 			// The token is forgotten even when the server cannot be told: it is of no more use here.
 			if err := a.forget(x); err != nil {

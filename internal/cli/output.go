@@ -28,9 +28,13 @@ type outputFlags struct {
 var formats = []string{"wide", "yaml", "json", "name", "jsonpath="}
 
 func (f *outputFlags) add(cmd *cobra.Command) {
+	f.addFormat(cmd)
+	cmd.Flags().BoolVar(&f.showLabels, "show-labels", false, "print the labels as the last column")
+}
+
+func (f *outputFlags) addFormat(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.format, "output", "o", "", "output format: wide, yaml, json, name, or jsonpath=TEMPLATE")
 	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print tables without their headers")
-	cmd.Flags().BoolVar(&f.showLabels, "show-labels", false, "print the labels as the last column")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
