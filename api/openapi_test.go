@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	auditapi "freehold.dev/freehold/internal/audit/api"
 	cloudapi "freehold.dev/freehold/internal/cloud/api"
 	applyapi "freehold.dev/freehold/internal/cloud/apply/api"
+	hubapi "freehold.dev/freehold/internal/hub/api"
 	"freehold.dev/freehold/internal/identity"
 	identityapi "freehold.dev/freehold/internal/identity/api"
 	"freehold.dev/freehold/internal/kernel/rest"
@@ -24,14 +26,17 @@ var update = flag.Bool("update", false, "write openapi.json anew")
 // document is the OpenAPI document of every operation.
 func document(t *testing.T) []byte {
 	t.Helper()
-	a := rest.New(http.NewServeMux(), rest.Config{
+	mux, logger := http.NewServeMux(), slog.New(slog.DiscardHandler)
+	a := rest.New(mux, rest.Config{
 		Title: "Freehold", Version: "v1", Description: "The operator API of Freehold, a private cloud that its owner holds outright.",
-		Prefixes: []string{"/api/v1"}, Logger: slog.New(slog.DiscardHandler),
+		Prefixes: []string{"/api/v1"}, Logger: logger,
 	})
 	identityapi.New(&identity.Service{}).Register(a)
 	cloudapi.Register(a, cloudapi.Config{})
 	applyapi.Register(a, nil)
 	system.Register(a, system.Config{})
+	auditapi.Register(a, nil)
+	hubapi.Register(rest.New(mux, hubapi.Configure(rest.Config{Logger: logger, Document: a}, nil)), hubapi.Config{})
 	doc, err := a.Document()
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +72,9 @@ type operation struct {
 	}
 }
 
+// hubPath matches the paths whose errors have the Hub's envelope.
+var hubPath = regexp.MustCompile(`^/api/v1/(nodes|streams|operations|config-versions)(/|$)`)
+
 func TestDocumentDescribesEveryOperation(t *testing.T) {
 	var doc struct {
 		OpenAPI    string
@@ -94,7 +102,11 @@ func TestDocumentDescribesEveryOperation(t *testing.T) {
 			if op.Access == "" || op.Security == nil || (op.Access == "public") != (len(*op.Security) == 0) {
 				t.Errorf("%s: access %q, security %v", where, op.Access, op.Security)
 			}
-			if failure := string(op.Responses["default"].Content["application/json"].Schema); !strings.Contains(failure, "schemas/Failure") {
+			envelope := "schemas/Failure"
+			if hubPath.MatchString(path) {
+				envelope = "schemas/HubProblem"
+			}
+			if failure := string(op.Responses["default"].Content["application/json"].Schema); !strings.Contains(failure, envelope) {
 				t.Errorf("%s: its errors are described as %s", where, failure)
 			}
 			for status, r := range op.Responses {

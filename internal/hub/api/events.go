@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"reflect"
 
+	"freehold.dev/freehold/client"
 	"freehold.dev/freehold/internal/hub"
 	"freehold.dev/freehold/internal/kernel/rest"
 	"freehold.dev/freehold/internal/kernel/store"
@@ -20,6 +22,11 @@ func (s *service) registerEvents(a *rest.API) {
 	events := op("Streams").get(eventsPath, "watch-streams", "Recent changes of streams, or a watch of them")
 	events.Description = watch.Description
 	rest.Register(a, events, s.events)
+	const event = "StreamEvent"
+	schemas := a.OpenAPI().Components.Schemas
+	schemas.Map()[event] = watch.EventSchema("Change of a stream", schemas.Schema(reflect.TypeFor[client.Stream](), true, ""))
+	schemas.Map()[event+"List"] = watch.ListSchema(event, schemas.Schema(reflect.TypeFor[client.ListMetadata](), true, ""))
+	watch.Describe(a.OpenAPI().Paths[eventsPath].Get, event)
 }
 
 func (s *service) events(ctx context.Context, in *eventsInput) (*rest.Stream, error) {

@@ -1,11 +1,32 @@
 package rest
 
 import (
+	"path"
 	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 )
+
+// newSchemaNamer names schemas, of types with the same name in two packages too: the second's has its package before it.
+func newSchemaNamer() func(reflect.Type, string) string {
+	taken := map[string]reflect.Type{}
+	return func(t reflect.Type, hint string) string {
+		name := schemaName(t, hint)
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Name() == "" {
+			return name
+		}
+		if other, ok := taken[name]; ok && other != t {
+			pkg := path.Base(t.PkgPath())
+			name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
+		}
+		taken[name] = t
+		return name
+	}
+}
 
 // schemaName names the schema of a type. A resource generic in its spec and status is named after them: the schema of
 // Resource[TenantSpec, TenantStatus] is Tenant, that of a list of them TenantList, that of their events TenantEvent.

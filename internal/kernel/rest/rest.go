@@ -167,7 +167,7 @@ func newDocument(config Config) *huma.OpenAPI {
 		OpenAPI: "3.1.0",
 		Info:    &huma.Info{Title: config.Title, Version: config.Version, Description: config.Description},
 		Components: &huma.Components{
-			Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+			Schemas:         huma.NewMapRegistry("#/components/schemas/", newSchemaNamer()),
 			SecuritySchemes: config.SecuritySchemes,
 		},
 	}
