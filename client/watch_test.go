@@ -53,7 +53,7 @@ func follow(t *testing.T, r client.Collection[client.MachineSpec, cloud.MachineS
 func (f follower) expect(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(60 * time.Second)
 	for len(got) < len(want) {
 		select {
 		case e, ok := <-f.events:
@@ -75,7 +75,7 @@ func (f follower) ends(t *testing.T) error {
 	select {
 	case err := <-f.err:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("the watch did not end")
 		return nil
 	}
@@ -83,7 +83,7 @@ func (f follower) ends(t *testing.T) error {
 
 func await(t *testing.T, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !met(); <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); !met(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain")
 		}

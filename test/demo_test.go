@@ -48,7 +48,7 @@ func demo(t *testing.T) (cmd *exec.Cmd, lines <-chan string, folder string) {
 func until(t *testing.T, lines <-chan string, text string) string {
 	t.Helper()
 	var seen strings.Builder
-	late := time.After(3 * patience)
+	late := time.After(2 * patience)
 	for {
 		select {
 		case line, ok := <-lines:

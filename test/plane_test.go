@@ -21,7 +21,7 @@ import (
 const (
 	adminPassword = "correct horse battery staple"
 	// patience bounds every wait of these tests; nothing is expected to take this long.
-	patience = 90 * time.Second
+	patience = 3 * time.Minute
 )
 
 // process is a binary under test.

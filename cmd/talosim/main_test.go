@@ -55,7 +55,7 @@ func stop(t *testing.T, cmd *exec.Cmd) {
 		if err != nil {
 			t.Fatalf("after SIGTERM: %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("it does not stop on SIGTERM")
 	}
 }

@@ -32,7 +32,7 @@ func (s *screen) String() string {
 
 func await(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !met(); <-time.After(2 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); !met(); <-time.After(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}
@@ -59,7 +59,7 @@ func (b *background) ends(t *testing.T) int {
 	select {
 	case code := <-b.code:
 		return code
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatalf("it did not end:\n%s%s", b.out.String(), b.err.String())
 		return -1
 	}

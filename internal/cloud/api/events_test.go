@@ -55,7 +55,7 @@ func (s *stream) line() string {
 			s.t.Fatal("the stream ended")
 		}
 		return l
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		s.t.Fatal("nothing came")
 	}
 	return ""

@@ -162,7 +162,7 @@ func TestWatchTellsEveryChangeOnceInOrder(t *testing.T) {
 			if ev.Type != want || ev.Object.(*corev1.ConfigMap).Name != "mine" {
 				t.Errorf("event %s %v, want %s of mine", ev.Type, ev.Object, want)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(60 * time.Second):
 			t.Fatalf("no %s", want)
 		}
 	}
@@ -177,7 +177,7 @@ func TestInformersSync(t *testing.T) {
 	informer := factory.Core().V1().Namespaces()
 	lister := informer.Lister()
 	informer.Informer()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	factory.Start(ctx.Done())
 	for typ, ok := range factory.WaitForCacheSync(ctx.Done()) {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestTheStoreCompactsByItself(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	s, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "store.db"), sqlite.Options{
 		Kinds: tenants, Keep: time.Nanosecond, KeepEntries: 3, CompactEvery: time.Millisecond,
