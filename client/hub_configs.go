@@ -27,9 +27,13 @@ func (h Hub) ValidateConfig(ctx context.Context, in ConfigContent) (*ConfigValid
 	return result(out, h.c.do(ctx, request{method: http.MethodPost, path: api + "/config-versions/validate", body: in}, out))
 }
 
-// Configs lists config versions without their content, at most limit (0: all).
-func (h Hub) Configs(ctx context.Context, limit int) ([]ConfigVersion, error) {
-	return pages(ctx, h, api+"/config-versions", nil, limit, func(v ConfigVersion) string { return v.ConfigVersion })
+// Configs lists config versions without their content, those of one engine (or "": all), at most limit (0: all).
+func (h Hub) Configs(ctx context.Context, engine hub.Engine, limit int) ([]ConfigVersion, error) {
+	q := url.Values{}
+	if engine != "" {
+		q.Set("engine", string(engine))
+	}
+	return pages(ctx, h, api+"/config-versions", q, limit, func(v ConfigVersion) string { return v.ConfigVersion })
 }
 
 // Config answers one config version with its content.

@@ -12,11 +12,6 @@ func streamPath(node, stream string) string {
 	return nodePath(node) + "/streams/" + url.PathEscape(stream)
 }
 
-// configReference is the body of the routes that apply a config version.
-type configReference struct {
-	ConfigVersion string `json:"config_version"`
-}
-
 // Streams lists the streams of a node by name.
 func (h Hub) Streams(ctx context.Context, node string) ([]Stream, error) {
 	return pages(ctx, h, nodePath(node)+"/streams", nil, 0, func(s Stream) string { return s.StreamID })
@@ -34,15 +29,13 @@ func (h Hub) SetDesiredState(ctx context.Context, node, stream string, want Desi
 
 // RestartStream restarts a stream once. An empty actionID lets the server make one.
 func (h Hub) RestartStream(ctx context.Context, node, stream, actionID string, o MutationOptions) (*StreamAccepted, error) {
-	body := struct {
-		ActionID string `json:"action_id,omitempty"`
-	}{actionID}
+	body := RestartAction{ActionID: actionID}
 	return mutate[StreamAccepted](ctx, h, http.MethodPost, streamPath(node, stream)+"/actions/restart", body, o)
 }
 
 // RollbackConfig declares the config version that converged before the present one.
 func (h Hub) RollbackConfig(ctx context.Context, node, stream string, o MutationOptions) (*StreamAccepted, error) {
-	return mutate[StreamAccepted](ctx, h, http.MethodPost, streamPath(node, stream)+"/config/rollback", struct{}{}, o)
+	return mutate[StreamAccepted](ctx, h, http.MethodPost, streamPath(node, stream)+"/config/rollback", nil, o)
 }
 
 // LogOptions choose a part of a stream's log.

@@ -75,6 +75,9 @@ func (w *streamWatch) once(ctx context.Context) error {
 	if w.o.Node != "" {
 		q.Set("node_id", w.o.Node)
 	}
+	if w.o.Stream != "" {
+		q.Set("stream_id", w.o.Stream)
+	}
 	if w.o.Convergence != "" {
 		q.Set("convergence", string(w.o.Convergence))
 	}
@@ -132,9 +135,6 @@ func (w *streamWatch) receive(data []byte) error {
 	var s Stream
 	if err := json.Unmarshal(e.Object, &s); err != nil {
 		return err
-	}
-	if w.o.Stream != "" && s.StreamID != w.o.Stream {
-		return nil
 	}
 	return w.report(e.Type, s)
 }

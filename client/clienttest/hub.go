@@ -242,7 +242,7 @@ func (s *Server) hubRegister(w http.ResponseWriter, r *http.Request) {
 	var in client.NodeRegistration
 	_ = json.NewDecoder(r.Body).Decode(&in)
 	if _, ok := s.hub.nodes[in.NodeID]; ok {
-		refuseHub(w, 409, "already_exists", fmt.Sprintf("node %q exists already", in.NodeID), nil)
+		refuseHub(w, 409, "conflict", fmt.Sprintf("node %q exists already", in.NodeID), nil)
 		return
 	}
 	now := s.Now().UTC()
@@ -251,7 +251,7 @@ func (s *Server) hubRegister(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) hubEnrolment(w http.ResponseWriter, r *http.Request) {
-	var in client.NodeRegistration
+	var in client.EnrolmentRequest
 	_ = json.NewDecoder(r.Body).Decode(&in)
 	if s.known(w, r) {
 		s.enrolment(w, 201, r.PathValue("node"), in.EnrolmentTTLSeconds)
@@ -275,7 +275,8 @@ func (s *Server) hubDeleteNode(w http.ResponseWriter, r *http.Request) {
 	} else {
 		n.Deleting = true
 	}
-	w.WriteHeader(http.StatusAccepted)
+	_, left := s.hub.nodes[n.NodeID]
+	answer(w, 202, client.NodeDeletion{NodeID: n.NodeID, Deleted: !left})
 }
 
 func (s *Server) hubStreams(w http.ResponseWriter, r *http.Request) {
@@ -346,7 +347,7 @@ func (s *Server) hubRollback(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) hubNodeConfig(w http.ResponseWriter, r *http.Request) {
-	var in client.ConfigPublished
+	var in client.ConfigReference
 	_ = json.NewDecoder(r.Body).Decode(&in)
 	if s.known(w, r) {
 		s.declare(w, r, hub.NodeConfig, hub.ConfigApply, hub.Desired{State: hub.Running, ConfigVersion: in.ConfigVersion})

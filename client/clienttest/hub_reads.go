@@ -50,6 +50,10 @@ func (s *Server) hubConfigs(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := slices.Clone(s.hub.configs)
+	all = slices.DeleteFunc(all, func(v client.ConfigVersion) bool {
+		e := r.URL.Query().Get("engine")
+		return e != "" && e != string(v.Engine)
+	})
 	slices.Reverse(all)
 	for i := range all {
 		all[i].Content = ""
@@ -158,7 +162,7 @@ func (s *Server) hubEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	since, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
 	matches := func(v *client.Stream) bool {
-		return (q.Get("node_id") == "" || q.Get("node_id") == v.NodeID) &&
+		return (q.Get("node_id") == "" || q.Get("node_id") == v.NodeID) && (q.Get("stream_id") == "" || q.Get("stream_id") == v.StreamID) &&
 			(q.Get("convergence") == "" || q.Get("convergence") == string(v.Convergence))
 	}
 	s.mu.Lock()

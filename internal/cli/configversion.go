@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"freehold.dev/freehold/client"
+	"freehold.dev/freehold/internal/hub"
 )
 
 var configNoun = noun[client.ConfigVersion]{
@@ -115,13 +116,17 @@ func (a *app) configValidateCommand() *cobra.Command {
 func (a *app) configListCommand() *cobra.Command {
 	var out outputFlags
 	var limit int
+	var engine string
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List config versions, the newest first", Args: atMost(0),
 		Example: "  freehold config list\n  freehold config list --limit 0 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return list(a, out, configNoun, func(h client.Hub) ([]client.ConfigVersion, error) { return h.Configs(cmd.Context(), limit) })
+			return list(a, out, configNoun, func(h client.Hub) ([]client.ConfigVersion, error) {
+				return h.Configs(cmd.Context(), hub.Engine(engine), limit)
+			})
 		},
 	}
+	cmd.Flags().StringVar(&engine, "engine", "", "those of this engine only: benthos, process or node")
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many to list; 0: all")
 	out.addFormat(cmd)
 	return cmd
@@ -174,7 +179,7 @@ func (d *description) configVersion(v *client.ConfigVersion) {
 
 func (a *app) completeConfigs() completer {
 	return a.completeWith(func(ctx context.Context, h client.Hub) ([]string, error) {
-		versions, err := h.Configs(ctx, 50)
+		versions, err := h.Configs(ctx, "", 50)
 		var names []string
 		for _, v := range versions {
 			names = append(names, v.ConfigVersion)

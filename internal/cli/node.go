@@ -87,6 +87,19 @@ func (d *description) hubNode(ctx context.Context, h client.Hub, n *client.HubNo
 	d.line("Capabilities", "%s", strings.Join(n.Capabilities, ", "))
 	d.pairs("Labels", n.Labels)
 	d.line("Created", "%s", d.when(n.CreatedAt))
+	streams, err := h.Streams(ctx, n.NodeID)
+	if err != nil {
+		return err
+	}
+	var streamRows [][]string
+	for i := range streams {
+		if s := &streams[i]; s.StreamID == hub.NodeConfig {
+			d.line("Configuration", "%s, %s", desiredText(s.Desired), convergenceText(s.Convergence, s.ConvergenceReason))
+			continue
+		}
+		cells, _ := streamNoun.cells(&streams[i], d.now)
+		streamRows = append(streamRows, cells[1:])
+	}
 	var rows [][]string
 	for _, c := range n.Conditions {
 		rows = append(rows, []string{c.Type, since(c.Since, d.now), since(c.LastSeen, d.now) + " ago", c.Message})
@@ -94,16 +107,7 @@ func (d *description) hubNode(ctx context.Context, h client.Hub, n *client.HubNo
 	if len(rows) > 0 {
 		d.section("Conditions", []string{"TYPE", "SINCE", "LAST SEEN", "MESSAGE"}, rows)
 	}
-	streams, err := h.Streams(ctx, n.NodeID)
-	if err != nil {
-		return err
-	}
-	rows = nil
-	for i := range streams {
-		cells, _ := streamNoun.cells(&streams[i], d.now)
-		rows = append(rows, cells[1:])
-	}
-	d.section("Streams", streamNoun.header[1:], rows)
+	d.section("Streams", streamNoun.header[1:], streamRows)
 	return nil
 }
 
@@ -281,8 +285,13 @@ func (a *app) deleteNode(ctx context.Context, node string, force, wait bool, tim
 	if err != nil {
 		return err
 	}
-	if err := h.DeleteNode(ctx, node, force, client.MutationOptions{}); err != nil {
+	gone, err := h.DeleteNode(ctx, node, force, client.MutationOptions{})
+	if err != nil {
 		return err
+	}
+	if gone.Deleted {
+		a.printf("node/%s deleted\n", node)
+		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &timeoutError{timeout})
 	defer cancel()

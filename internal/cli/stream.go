@@ -240,8 +240,13 @@ func addConvergenceFlag(cmd *cobra.Command, convergence *string) {
 		[]string{"unknown", "pending", "applying", "in_sync", "degraded", "blocked"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// streamsOf reads the streams of a node, or of all nodes.
+// streamsOf reads the streams of a node, or of all nodes. What is declared of the nodes themselves is not among them.
 func streamsOf(ctx context.Context, h client.Hub, node string) ([]client.Stream, error) {
+	all, err := streamsAndConfigs(ctx, h, node)
+	return slices.DeleteFunc(all, func(s client.Stream) bool { return s.StreamID == hub.NodeConfig }), err
+}
+
+func streamsAndConfigs(ctx context.Context, h client.Hub, node string) ([]client.Stream, error) {
 	if node != "" {
 		return h.Streams(ctx, node)
 	}

@@ -63,7 +63,7 @@ func (a *app) watchStreams(ctx context.Context, o client.StreamWatch, out output
 		switch {
 		case err != nil:
 			return err
-		case e.Type == client.Bookmark:
+		case e.Type == client.Bookmark || e.Object.StreamID == hub.NodeConfig && o.Stream == "":
 			continue
 		case p.f.format == "name":
 			_, err = fmt.Fprintf(p.w, "%s/%s\n", streamNoun.singular, streamNoun.name(&e.Object))
