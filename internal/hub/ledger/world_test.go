@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"freehold.dev/freehold/client/agentapi"
 	"freehold.dev/freehold/internal/hub"
 	"freehold.dev/freehold/internal/kernel/store"
@@ -152,9 +154,13 @@ func (w *world) advanceAll() {
 	w.fail.Helper()
 	var names []string
 	w.view(func(r store.Reader) error {
-		all, _, err := hub.Operations.List(r, store.Query{})
-		for _, o := range all {
-			if o.Labels[hub.LabelOpen] != "" {
+		nodes, err := r.List(store.Query{Kind: hub.Nodes.Kind.Name})
+		for _, n := range nodes.Objects {
+			open, err := r.List(store.Query{Kind: hub.Operations.Kind.Name, Selector: labels.SelectorFromValidatedSet(labels.Set{hub.LabelOpen: n.Name})})
+			if err != nil {
+				return err
+			}
+			for _, o := range open.Objects {
 				names = append(names, o.Name)
 			}
 		}
