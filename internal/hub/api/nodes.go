@@ -3,8 +3,12 @@ package api
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"freehold.dev/freehold/client"
 	"freehold.dev/freehold/internal/hub"
@@ -102,6 +106,7 @@ func (s *service) registerNode(ctx context.Context, in *nodeCreate) (*answered[c
 	if err := hub.ValidID(in.Body.NodeID); err != nil {
 		faults = append(faults, rest.Cause{Field: "node_id", Message: err.Error()})
 	}
+	faults = append(faults, labelFaults(in.Body.Labels)...)
 	if p := problem.Invalid(faults...); p != nil {
 		return nil, p
 	}
@@ -150,6 +155,22 @@ func (s *service) enrolment(tx store.Tx, n *hub.Node, token string) (*change[cli
 		location: nodesPath + "/" + n.Name,
 		kind:     kindNode, name: n.Name, uid: n.UID, detail: map[string]any{"token_expires_at": expires},
 	}, nil
+}
+
+// maxLabels of a node.
+const maxLabels = 64
+
+// labelFaults checks labels by the rules of Kubernetes, whose grammar selects by them.
+func labelFaults(labels map[string]string) (faults []rest.Cause) {
+	if len(labels) > maxLabels {
+		return []rest.Cause{{Field: "labels", Message: fmt.Sprintf("must not be more than %d", maxLabels)}}
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		for _, message := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(labels[key])...) {
+			faults = append(faults, rest.Cause{Field: "labels[" + key + "]", Message: message})
+		}
+	}
+	return faults
 }
 
 func enrolmentTTL(seconds int) (time.Duration, []rest.Cause) {
