@@ -108,9 +108,6 @@ func trimBrackets(s string) string {
 	return s
 }
 
-// http2Hello is a client's connection preface and an empty SETTINGS frame.
-const http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-
 // look finds out what the machine is, without credentials: by the certificate that it shows, and by whether it lets
 // somebody in who has none. The error says why it could not be reached.
 func (m *machine) look(ctx context.Context) (sighting, error) {
@@ -140,9 +137,9 @@ func (m *machine) look(ctx context.Context) (sighting, error) {
 		return ours, nil
 	}
 	if err == nil {
-		_, err = conn.Write([]byte(http2Hello))
-	}
-	if err == nil {
+		// The machine greets with its HTTP/2 settings when it lets us in, and refuses with an alert when it does not.
+		// Nothing is said before: a connection that is written to while the other side ends it may be reset, and the
+		// alert is gone with it.
 		_, err = io.ReadFull(conn, make([]byte, 9))
 	}
 	var alert *net.OpError
