@@ -112,6 +112,7 @@ var reasons = map[string]string{
 	"never_observed":   "the node has not reported it yet",
 	"no_desired_state": "nobody declared it",
 	"cancelled":        "its operation was cancelled",
+	"ambiguous":        "no answer came; the node's next report decides",
 }
 
 func convergenceText(c hub.ConvergenceState, reason string) string {

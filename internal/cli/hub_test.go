@@ -18,7 +18,7 @@ import (
 
 const (
 	benthosConfig = "input:\n  generate:\n    mapping: root = \"hello\"\noutput:\n  stdout: {}\n"
-	processConfig = "command: [/usr/bin/yes]\nrestart: always\n"
+	processConfig = "command: /usr/bin/yes\nrestart: always\n"
 )
 
 // newHubShell is a shell whose server has the nodes local (online) and far (offline), and whose home has configurations.
@@ -271,7 +271,7 @@ func TestANodesDeletionIsWaitedFor(t *testing.T) {
 
 func TestEnginesAreRecognised(t *testing.T) {
 	for content, engine := range map[string]hub.Engine{
-		benthosConfig: hub.EngineBenthos, processConfig: hub.EngineProcess, `{"command": ["/bin/true"]}`: hub.EngineProcess,
+		benthosConfig: hub.EngineBenthos, processConfig: hub.EngineProcess, `{"command": "/bin/true"}`: hub.EngineProcess,
 		"labels: {a: b}\n": hub.EngineNode, "a: 1\n": "", "input: [\noutput: {": hub.EngineBenthos, "command: {\n": hub.EngineProcess, "- 1\n": "",
 	} {
 		if got := engineOf(content); got != engine {
