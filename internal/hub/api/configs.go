@@ -17,8 +17,8 @@ import (
 const (
 	// maxDescription of a config version, in bytes.
 	maxDescription = 1024
-	// maxConfigBody is the largest request: content as JSON is longer than it is.
-	maxConfigBody = 4*hub.MaxConfig + 64<<10
+	// maxConfigBody is the largest request: as JSON, a byte of content takes six at most.
+	maxConfigBody = 6*hub.MaxConfig + 64<<10
 )
 
 var engines = []hub.Engine{hub.EngineBenthos, hub.EngineProcess, hub.EngineNode}
