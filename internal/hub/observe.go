@@ -115,12 +115,13 @@ func (i *Intent) adopted(now time.Time, o *Observed) bool {
 	if i.AwaitReport != nil {
 		i.AwaitReport, i.Failure, changed = nil, nil, true
 	}
-	if f := o.Failure; o.State == Failed && f != nil && !i.Attempt.Active() && (i.State == Converging || i.State == Retrying) {
+	if f := o.Failure; f != nil && !i.Attempt.Active() && (i.State == Converging || i.State == Retrying) {
 		switch {
 		case f.Class.Blocks():
+			// A stream that came to its end by itself is stopped, not failed, and stays so all the same.
 			i.block(now, *f)
 			changed = true
-		case i.State == Converging && (i.Failure == nil || *i.Failure != *f):
+		case o.State == Failed && i.State == Converging && (i.Failure == nil || *i.Failure != *f):
 			copied := *f
 			i.Failure, changed = &copied, true
 		}
