@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sidero "github.com/siderolabs/crypto/x509"
@@ -217,23 +218,29 @@ func TestAttemptsEndAsTheyShould(t *testing.T) {
 		}
 	})
 	t.Run("deadline", func(t *testing.T) {
-		var over *gaveUpError
-		err := attempts(t.Context(), 60*time.Millisecond, func(context.Context) error { return transient })
-		if !errors.As(err, &over) || !errors.Is(over.last, transient) || over.attempts == 0 {
-			t.Errorf("got %v", err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var over *gaveUpError
+			err := attempts(t.Context(), time.Minute, func(context.Context) error { return transient })
+			if !errors.As(err, &over) || !errors.Is(over.last, transient) || over.attempts == 0 {
+				t.Errorf("got %v", err)
+			}
+		})
 	})
 	t.Run("the deadline does not hide what was wrong before", func(t *testing.T) {
-		var over *gaveUpError
-		err := attempts(t.Context(), 60*time.Millisecond, func(ctx context.Context) error {
-			if ctx.Err() != nil {
+		synctest.Test(t, func(t *testing.T) {
+			var over *gaveUpError
+			n := 0
+			err := attempts(t.Context(), time.Minute, func(ctx context.Context) error {
+				if n++; n == 1 {
+					return transient
+				}
+				<-ctx.Done()
 				return ctx.Err()
+			})
+			if !errors.As(err, &over) || !errors.Is(over.last, transient) || n != 2 {
+				t.Errorf("got %v after %d", err, n)
 			}
-			return transient
 		})
-		if !errors.As(err, &over) || !errors.Is(over.last, transient) {
-			t.Errorf("got %v", err)
-		}
 	})
 	t.Run("final", func(t *testing.T) {
 		n := 0
