@@ -38,13 +38,11 @@ func clientTLS(t *testing.T, te *tenant, pem *cx509.PEMEncodedCertificateAndKey)
 }
 
 func dialTalos(addr netip.Addr) (net.Conn, error) {
-	return net.DialTimeout("tcp", fmt.Sprintf("%s:%d", addr, talosim.TalosPort), time.Second)
+	return net.DialTimeout("tcp", fmt.Sprintf("%s:%d", addr, talosim.TalosPort), deadline)
 }
 
 func readyz(t *testing.T, cs *kubernetes.Clientset) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	return cs.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	return cs.Discovery().RESTClient().Get().AbsPath("/readyz").Do(short(t)).Error()
 }
 
 func TestRefusedNetworkCutsConnectionsAndComesBack(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 	"freehold.dev/freehold/internal/talosim"
 )
 
-const deadline = 30 * time.Second
+const deadline = 60 * time.Second
 
 // impatient makes a client try again soon after a connection failed.
 var impatient = client.WithGRPCDialOptions(grpc.WithConnectParams(grpc.ConnectParams{
@@ -157,7 +157,7 @@ func insecure(t *testing.T, addr netip.Addr) *client.Client {
 }
 
 func short(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -197,8 +197,8 @@ func TestClusterHealthIsCheckedByTheServer(t *testing.T) {
 	machines := addMachines(t, sim, 2)
 	te := form(t, machines, 1)
 	c := te.dial(t, machines[0].Address())
-	check := func(nodes ...string) (string, error) {
-		stream, err := c.ClusterHealthCheck(short(t), 500*time.Millisecond, &clusterapi.ClusterInfo{ControlPlaneNodes: nodes})
+	check := func(limit time.Duration, nodes ...string) (string, error) {
+		stream, err := c.ClusterHealthCheck(t.Context(), limit, &clusterapi.ClusterInfo{ControlPlaneNodes: nodes})
 		if err != nil {
 			return "", err
 		}
@@ -214,10 +214,10 @@ func TestClusterHealthIsCheckedByTheServer(t *testing.T) {
 			fmt.Fprintln(&out, p.Message)
 		}
 	}
-	if out, err := check(); err != nil || !strings.Contains(out, "waiting for all k8s nodes to report ready: OK") {
+	if out, err := check(deadline); err != nil || !strings.Contains(out, "waiting for all k8s nodes to report ready: OK") {
 		t.Errorf("health: %v\n%s", err, out)
 	}
-	if _, err := check("127.1.1.1"); client.StatusCode(err) != codes.DeadlineExceeded {
+	if _, err := check(500*time.Millisecond, "127.1.1.1"); client.StatusCode(err) != codes.DeadlineExceeded {
 		t.Errorf("health with a node that is not there: %v", err)
 	}
 }
