@@ -90,10 +90,10 @@ func (b *batch) consider(cmd *agentapi.Command) *hub.Failure {
 	known := &s.rec.Target
 	switch {
 	case target.Generation < known.Generation:
-		return failure(hub.Permanent, "generation_superseded",
+		return failure(hub.Incompatible, "stale_generation",
 			fmt.Sprintf("the node has accepted generation %d, and does not go back to %d", known.Generation, target.Generation))
 	case target.Generation == known.Generation && !known.again(&target):
-		return failure(hub.Permanent, "generation_used", fmt.Sprintf("the node has accepted generation %d with another content", known.Generation))
+		return failure(hub.Incompatible, "generation_conflict", fmt.Sprintf("the node has accepted generation %d with another content", known.Generation))
 	}
 	if _, before := b.undo[s]; !before {
 		b.undo[s] = s.copy()
@@ -129,7 +129,7 @@ func (s *stream) copy() stream {
 }
 
 func invalid(cmd *agentapi.Command) *hub.Failure {
-	why := ""
+	var why string
 	switch {
 	case cmd.StreamID != hub.NodeConfig && (!validStream.MatchString(cmd.StreamID) || len(cmd.StreamID) > 1 && cmd.StreamID[:2] == "__"):
 		why = fmt.Sprintf("%q is not the name of a stream", cmd.StreamID)

@@ -84,7 +84,7 @@ func TestAnOlderGenerationIsRefusedAndSaidSo(t *testing.T) {
 	for _, a := range w.report(false, true).Attempts {
 		codes[a.AttemptID] = a.Failure.Code
 	}
-	if codes[late.AttemptID] != "generation_superseded" || codes["other"] != "generation_used" {
+	if codes[late.AttemptID] != "stale_generation" || codes["other"] != "generation_conflict" {
 		t.Fatalf("refusals: %v", codes)
 	}
 }
@@ -221,9 +221,9 @@ func TestAStreamThatFailsIsTriedAgainWithAGrowingDelay(t *testing.T) {
 		w.settle()
 		want(t, w, "orders", hub.Failed, 1, "cfg-1", "exit_status")
 	}
-	wanted := []time.Duration{1, 2, 4, 8, 16, 32, 60, 60}
+	wanted := []int{1, 2, 4, 8, 16, 32, 60, 60}
 	for i := range wanted {
-		if delays[i] != wanted[i]*time.Second {
+		if delays[i] != time.Duration(wanted[i])*time.Second {
 			t.Fatalf("delays: %v", delays)
 		}
 	}

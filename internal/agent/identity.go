@@ -20,9 +20,11 @@ type Identity struct {
 	CAFile      string `json:"ca_file,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Seed of the node's Ed25519 key.
-	Seed              []byte    `json:"seed"`
-	RefreshCredential string    `json:"refresh_credential"`
-	EnrolledAt        time.Time `json:"enrolled_at"`
+	Seed              []byte `json:"seed"`
+	RefreshCredential string `json:"refresh_credential"`
+	// TokenHash is of the enrolment token that it was made with.
+	TokenHash  string    `json:"token_hash,omitempty"`
+	EnrolledAt time.Time `json:"enrolled_at"`
 }
 
 // Key is the node's key.
@@ -30,10 +32,14 @@ func (i *Identity) Key() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(i.Se
 
 var identities = store.Type[Identity, struct{}]{Kind: store.Kind{Name: "agentidentity", Version: 1}}
 
-const identityName = "node"
+const (
+	identityName = "node"
+	// pendingName has the key of an enrolment whose answer was not kept yet.
+	pendingName = "pending"
+)
 
-// LoadIdentity answers the node's identity, or ErrNotEnrolled.
-func LoadIdentity(ctx context.Context, s store.Store) (*Identity, error) {
+// loadIdentity answers who the node is, or ErrNotEnrolled.
+func loadIdentity(ctx context.Context, s store.Store) (*Identity, error) {
 	var out *Identity
 	err := s.View(ctx, func(r store.Reader) error {
 		found, err := identities.Get(r, identityName)
@@ -48,17 +54,18 @@ func LoadIdentity(ctx context.Context, s store.Store) (*Identity, error) {
 	return out, err
 }
 
-// SaveIdentity replaces it.
-func SaveIdentity(ctx context.Context, s store.Store, id Identity) error {
-	return s.Update(ctx, func(tx store.Tx) error {
-		found, err := identities.Get(tx, identityName)
-		if errors.Is(err, store.ErrNotFound) {
-			return identities.Create(tx, &store.Resource[Identity, struct{}]{Metadata: store.Metadata{Name: identityName}, Spec: id})
-		}
-		if err != nil {
-			return err
-		}
-		found.Spec = id
-		return identities.Update(tx, found)
-	})
+func saveIdentity(ctx context.Context, s store.Store, name string, id Identity) error {
+	return s.Update(ctx, func(tx store.Tx) error { return putIdentity(tx, name, id) })
+}
+
+func putIdentity(tx store.Tx, name string, id Identity) error {
+	found, err := identities.Get(tx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return identities.Create(tx, &store.Resource[Identity, struct{}]{Metadata: store.Metadata{Name: name}, Spec: id})
+	}
+	if err != nil {
+		return err
+	}
+	found.Spec = id
+	return identities.Update(tx, found)
 }
