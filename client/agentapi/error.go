@@ -124,6 +124,9 @@ func decodeError(in call, resp *http.Response, body []byte) error {
 	}
 	// A proxy, or a server that is no hub, answers in its own way.
 	e.Code = strings.ToLower(strings.ReplaceAll(http.StatusText(resp.StatusCode), " ", "_"))
+	if e.Code == "" {
+		e.Code = fmt.Sprintf("http_%d", resp.StatusCode)
+	}
 	e.Message = fmt.Sprintf("%s %s: the server answered %s", in.method, in.path, resp.Status)
 	return e
 }

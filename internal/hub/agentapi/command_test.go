@@ -276,7 +276,9 @@ func TestLogsOfNodesThatCannotAnswer(t *testing.T) {
 		t.Errorf("an unknown node: %v", err)
 	}
 	poll := a.waiting(t.Context(), time.Hour)
-	logs := later(func() (protocol.LogAnswer, error) { return w.presence.Logs(t.Context(), "node-a", "no", api.LogQuery{}) })
+	logs := later(func() (protocol.LogAnswer, error) {
+		return w.presence.Logs(t.Context(), "node-a", "no", api.LogQuery{})
+	})
 	id := soon(t, "the request", poll).v.Requests[0].RequestID
 	if err := a.client.AnswerRequest(t.Context(), id, protocol.LogAnswer{Error: "there is no such stream"}); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -466,4 +467,21 @@ func (a *agent) reconnect() {
 	token := a.client.SessionToken()
 	a.client = a.w.client()
 	a.client.SetSessionToken(token)
+}
+
+// signature is the token of an Authorization header, however the header is written.
+func (w *world) signature(authorization string) string {
+	_, token, _ := strings.Cut(authorization, " ")
+	return strings.TrimSpace(token)
+}
+
+// pathWord tells whether a word can stand in a URL as it is.
+func pathWord(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7f || c == '#' || c == '?' {
+			return false
+		}
+	}
+	_, err := url.Parse("/" + s)
+	return err == nil && s != ""
 }

@@ -3,6 +3,7 @@ package agentapi_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -183,6 +184,7 @@ func TestReportsAreChecked(t *testing.T) {
 		"streams[1].stream_id":            func(r *protocol.Report) { r.Streams[1].StreamID = "a" },
 		"streams[0].state":                func(r *protocol.Report) { r.Streams[0].State = "sleeping" },
 		"streams[0].generation":           func(r *protocol.Report) { r.Streams[0].Generation = -4 },
+		"streams[1].generation":           func(r *protocol.Report) { r.Streams[1].Generation = math.MaxInt64 },
 		"streams[0].config_version":       func(r *protocol.Report) { r.Streams[0].ConfigVersion = long },
 		"streams[0].completed_actions":    func(r *protocol.Report) { r.Streams[0].CompletedActions = make([]string, 1000) },
 		"streams[0].interrupted_actions[": func(r *protocol.Report) { r.Streams[0].InterruptedActions = []string{"a b"} },

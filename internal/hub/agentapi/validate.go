@@ -24,6 +24,9 @@ const (
 	maxVersion    = 64
 	maxMessage    = 2 << 10
 	maxAttemptID  = 128
+	// maxNumber is what JSON numbers carry exactly. It leaves room to count on: a node that reported the largest
+	// generation there is could never be given another.
+	maxNumber = 1<<53 - 1
 )
 
 // faults gathers what is wrong with an input, up to a number that helps.
@@ -55,8 +58,8 @@ func (f *faults) boot(id string, seq int64) {
 	if id == "" || len(id) > maxBootID || !printable(id) {
 		f.add("boot_id", "must be 1 to %d printable ASCII characters", maxBootID)
 	}
-	if seq < 1 {
-		f.add("boot_seq", "must be 1 or more")
+	if seq < 1 || seq > maxNumber {
+		f.add("boot_seq", "must be 1 to %d", int64(maxNumber))
 	}
 }
 
@@ -115,8 +118,8 @@ func validateSession(in *protocol.SessionRequest) error {
 func validateReport(in *protocol.Report) error {
 	var f faults
 	f.boot(in.BootID, in.BootSeq)
-	if in.ReportSeq < 1 {
-		f.add("report_seq", "must be 1 or more")
+	if in.ReportSeq < 1 || in.ReportSeq > maxNumber {
+		f.add("report_seq", "must be 1 to %d", int64(maxNumber))
 	}
 	if len(in.Streams) > maxStreams {
 		f.add("streams", "must not be more than %d", maxStreams)
@@ -149,8 +152,8 @@ func (f *faults) stream(i int, s *protocol.StreamReport) {
 	if !s.State.Observable() {
 		f.add(field("state"), "%q is not a state", s.State)
 	}
-	if s.Generation < 0 {
-		f.add(field("generation"), "must not be negative")
+	if s.Generation < 0 || s.Generation > maxNumber {
+		f.add(field("generation"), "must be 0 to %d", int64(maxNumber))
 	}
 	if len(s.ConfigVersion) > maxLabelText || !printable(s.ConfigVersion) {
 		f.add(field("config_version"), "must be at most %d printable ASCII characters", maxLabelText)
