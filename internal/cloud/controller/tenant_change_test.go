@@ -26,6 +26,10 @@ func TestControlPlaneShrinksOneMemberAtATime(t *testing.T) {
 	r.createTenant("prod", 3, 0)
 	r.until("prod is active", r.settled("prod", 3))
 	bootstrap := r.look("prod").record.BootstrapNode
+	before, err := r.applier.Applies(t.Context(), "prod", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	r.scale("prod", "cp", 1)
 	most := 0
@@ -46,14 +50,20 @@ func TestControlPlaneShrinksOneMemberAtATime(t *testing.T) {
 	if err != nil || len(members) != 1 {
 		t.Errorf("etcd has members %v, %v", members, err)
 	}
-	applies, err := r.applier.Applies(t.Context(), "prod", 2)
-	if err != nil || len(applies) != 2 {
-		t.Fatal(applies, err)
+	applies, err := r.applier.Applies(t.Context(), "prod", 100)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, a := range applies {
-		if a.Plan.Destroy != 1 || a.Plan.Add != 0 || a.Plan.Change != 0 {
+	destroyed := 0
+	for _, a := range applies[:len(applies)-len(before)] {
+		// A machine that stays and was silent for a moment is the reason for one more, which finds nothing to do.
+		if again := a.Trigger == "other machines answer now"; a.Plan.Destroy > 1 || a.Plan.Destroy == 0 && !again || a.Plan.Add != 0 || a.Plan.Change != 0 {
 			t.Errorf("an apply of the scale-down: %+v", a)
 		}
+		destroyed += a.Plan.Destroy
+	}
+	if destroyed != 2 {
+		t.Errorf("the scale-down destroyed %d machines", destroyed)
 	}
 }
 

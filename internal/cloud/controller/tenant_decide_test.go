@@ -277,6 +277,33 @@ func TestSlotGoesOnlyWhenItsRemovalIsReady(t *testing.T) {
 	}
 }
 
+func TestSilentMachineThatIsRemovedIsNoReasonForAnApply(t *testing.T) {
+	s := full().removing("cp-2")
+	s.record.Slots, s.record.Bootstrapped = []string{"cp-0", "cp-1", "cp-2", "w-0", "w-10"}, true
+	s.record.State = &apply.StateInfo{Version: 1}
+	s.record.Applied, s.record.Removing[0].Ready = rendered(t, full()).digest, true
+	at := time.Unix(0, 0)
+	s.at("cp-2").Status.Connected, s.at("cp-2").Status.DisconnectedAt = false, &at
+	v := s.verdict(rendered(t, s), nil, at)
+	if v.apply || v.reason != "Waiting" || !strings.Contains(v.message, "m-cp-2") {
+		t.Errorf("it boots after it was reset: %+v", v)
+	}
+	// What else changes is applied, and the machine left alone.
+	s.tenant.Spec.KubernetesVersion = "1.35.1"
+	p := rendered(t, s)
+	if v := s.verdict(p, nil, at); !v.apply || v.message != "declaration changed" || len(p.exclude) != 1 {
+		t.Errorf("something else changes: %+v without %v", v, p.exclude)
+	}
+	s.record.Applied = p.goal()
+	if v := s.verdict(p, nil, at); v.apply || !strings.Contains(v.message, "m-cp-2") {
+		t.Errorf("that is applied: %+v", v)
+	}
+	s.at("cp-2").Status.Connected, s.at("cp-2").Status.DisconnectedAt = true, nil
+	if v := s.verdict(rendered(t, s), nil, at); !v.apply || v.message != "remove cp-2 ()" {
+		t.Errorf("it answers: %+v", v)
+	}
+}
+
 func TestEtcdIsNeverStartedOnASecondMachine(t *testing.T) {
 	s := full()
 	at := time.Unix(0, 0)

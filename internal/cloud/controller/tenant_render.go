@@ -36,8 +36,8 @@ type plan struct {
 	bootstraps bool
 	// waits tells why nothing can be applied yet; pending what is left out for now.
 	waits, pending string
-	// exclude are the resources of machines that are in the state and do not answer, silent those machines: an apply
-	// leaves them as they are.
+	// exclude are the resources of machines that are in the state and do not answer: an apply leaves them as they are.
+	// silent are those of the machines that stay.
 	exclude, silent []string
 }
 
@@ -69,7 +69,6 @@ func machineAddress(slot string) string {
 // leaveOut leaves a machine that does not answer as it is.
 func (p *plan) leaveOut(rec *apply.Record, m *cloud.Machine) {
 	slot := slotOf(m)
-	p.silent = append(p.silent, machineText(m))
 	p.exclude = append(p.exclude, machineAddress(slot))
 	if slot == rec.Bootstrap && !rec.Bootstrapped {
 		p.exclude = append(p.exclude, bootstrapAddress)
@@ -84,16 +83,23 @@ func machineText(m *cloud.Machine) string {
 func (c *Tenant) render(w *world) (*plan, error) {
 	p := &plan{}
 	rec := w.record
-	var unasked, silent []string
+	var unasked, silent, leaving []string
 	shown := map[string][]*cloud.Machine{} // by group
 	controlPlane := false
 	for _, m := range w.machines {
 		slot, known := slotOf(m), w.inState(m)
-		if known && away(m) {
-			p.leaveOut(rec, m)
-		}
+		goes := rec.IsRemoving(slot) && (!known || w.removalReady(slot))
 		switch {
-		case rec.IsRemoving(slot) && (!known || w.removalReady(slot)):
+		case known && away(m):
+			p.leaveOut(rec, m)
+			if goes {
+				// It stays in the configuration until it can go: without it there would be something to apply, and an
+				// apply of that does nothing.
+				leaving = append(leaving, machineText(m))
+			} else {
+				p.silent = append(p.silent, machineText(m))
+			}
+		case goes:
 			continue
 		case !known && away(m):
 			// It would only hold up the others. It joins when it answers.
@@ -109,9 +115,14 @@ func (c *Tenant) render(w *world) (*plan, error) {
 		controlPlane = controlPlane || isControlPlane(m)
 	}
 	slices.Sort(p.slots)
+	var pending []string
 	if len(silent) > 0 {
-		p.pending = "these do not answer and join later: " + list(silent)
+		pending = append(pending, "these do not answer and join later: "+list(silent))
 	}
+	if len(leaving) > 0 {
+		pending = append(pending, "these do not answer and are removed when they do: "+list(leaving))
+	}
+	p.pending = joined(pending)
 	if len(unasked) > 0 {
 		p.waits = "these were not asked yet whether they answer: " + list(unasked)
 		return p, nil
