@@ -31,7 +31,8 @@ type rig struct {
 	secrets *fakeSecrets
 	manager *reconcile.Manager
 	prober  *Prober
-	// timeout of one probe; interval and fast between probes.
+	// timeout of one probe, long where no machine hangs: one that is slow is none that does not answer; interval and fast
+	// between probes.
 	timeout, interval, fast time.Duration
 }
 
@@ -80,7 +81,7 @@ const unreachableAfter = 300 * time.Millisecond
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, timeout: time.Second, interval: 200 * time.Millisecond, fast: 50 * time.Millisecond, secrets: &fakeSecrets{tenants: map[string]*talos.Secrets{}}}
+	r := &rig{t: t, timeout: 30 * time.Second, interval: 200 * time.Millisecond, fast: 50 * time.Millisecond, secrets: &fakeSecrets{tenants: map[string]*talos.Secrets{}}}
 	var err error
 	if r.store, err = sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), sqlite.Options{Kinds: cloud.Kinds()}); err != nil {
 		t.Fatal(err)
@@ -104,7 +105,7 @@ func (r *rig) start() {
 	})
 	status := NewStatus(StatusConfig{
 		Store: r.store, Credentials: creds, Interval: 200 * time.Millisecond, FastInterval: 50 * time.Millisecond,
-		UnreachableAfter: unreachableAfter,
+		Timeout: r.timeout, UnreachableAfter: unreachableAfter,
 	})
 	for _, c := range []reconcile.Controller{r.prober.Controller(), status.Controller()} {
 		if err := r.manager.Add(c); err != nil {
@@ -357,7 +358,7 @@ func (r *rig) bootstrap(c *cluster) {
 			return err.Error()
 		}
 		defer api.Close()
-		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 		defer cancel()
 		if err := api.Bootstrap(ctx, &machinepb.BootstrapRequest{}); err != nil {
 			return "bootstrap: " + err.Error()

@@ -106,7 +106,7 @@ func startPlane(folder string, log *slog.Logger, config func(*apply.Config)) (*p
 		cancel()
 		err := <-done
 		prober.Close()
-		closing, over := context.WithTimeout(context.Background(), 30*time.Second)
+		closing, over := context.WithTimeout(context.Background(), 60*time.Second)
 		defer over()
 		return errors.Join(err, p.applier.Close(closing), s.Close())
 	}
