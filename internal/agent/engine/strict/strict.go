@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -28,7 +27,7 @@ type Document struct{ root *yaml.Node }
 
 // Decode reads content into the struct that into points to.
 func Decode(content string, into any) (*Document, []hub.Lint) {
-	root, lints := parse(content)
+	root, lints := Parse(content)
 	if len(lints) > 0 {
 		return &Document{}, lints
 	}
@@ -74,14 +73,15 @@ func child(of *yaml.Node, step string) *yaml.Node {
 	return nil
 }
 
-func parse(content string) (*yaml.Node, []hub.Lint) {
+// Parse reads the one document of a content.
+func Parse(content string) (*yaml.Node, []hub.Lint) {
 	decoder := yaml.NewDecoder(bytes.NewReader([]byte(content)))
 	var document, second yaml.Node
 	switch err := decoder.Decode(&document); {
 	case errors.Is(err, io.EOF):
 		return nil, []hub.Lint{{Line: 1, Column: 1, Message: "the content is empty"}}
 	case err != nil:
-		return nil, []hub.Lint{Syntax(err)}
+		return nil, []hub.Lint{syntaxFault(content, err)}
 	}
 	if len(document.Content) != 1 || document.Content[0].Tag == "!!null" {
 		return nil, []hub.Lint{{Line: 1, Column: 1, Message: "the content is empty"}}
@@ -89,32 +89,75 @@ func parse(content string) (*yaml.Node, []hub.Lint) {
 	switch err := decoder.Decode(&second); {
 	case errors.Is(err, io.EOF):
 	case err != nil:
-		return nil, []hub.Lint{Syntax(err)}
+		return nil, []hub.Lint{syntaxFault(content, err)}
 	default:
 		return nil, []hub.Lint{{Line: second.Line, Column: max(1, second.Column), Message: "there is more than one document"}}
 	}
 	return document.Content[0], nil
 }
 
-var (
-	lineForm   = regexp.MustCompile(`line (\d+)`)
-	columnForm = regexp.MustCompile(`column (\d+)`)
-	prefixForm = regexp.MustCompile(`^(yaml|go-yaml)[^:]*: *(while [a-z ]+|load error|parser|scanner)?[^:]*(line \d+)?(, column \d+)?: *`)
-)
-
-// Syntax makes a fault of the YAML parser's error, which tells positions in its text only.
-func Syntax(err error) hub.Lint {
-	text := err.Error()
-	l := hub.Lint{Line: 1, Column: 1}
-	if m := lineForm.FindStringSubmatch(text); m != nil {
-		l.Line, _ = strconv.Atoi(m[1])
+// syntaxFault makes a fault of the YAML parser's error. The parser tells where the block around the fault begins, if
+// anything; nearer is the line after which the content stops being readable.
+func syntaxFault(content string, err error) hub.Lint {
+	l := hub.Lint{Line: 1, Column: 1, Message: "this is no valid YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+	var told *yaml.ParserError
+	if errors.As(err, &told) {
+		l.Message = "this is no valid YAML: " + told.Message
+		l.Line = max(1, told.Line)
+		if strings.HasPrefix(told.Message, "did not find expected ',' or") {
+			l.Line = told.Line + 1 // the parser counts from 0 here
+		}
 	}
-	if m := columnForm.FindStringSubmatch(text); m != nil {
-		l.Column, _ = strconv.Atoi(m[1])
-	}
-	l.Line, l.Column = max(1, l.Line), max(1, l.Column)
-	l.Message = "this is no valid YAML: " + prefixForm.ReplaceAllString(text, "")
+	l.Line = max(l.Line, faultyLine(content))
 	return l
+}
+
+// lookAhead is how many lines a value may go on that is not readable in parts, for being told apart from a fault.
+const lookAhead = 20
+
+func faultyLine(content string) int {
+	ends := []int{0}
+	for i, c := range []byte(content) {
+		if c == '\n' {
+			ends = append(ends, i+1)
+		}
+	}
+	if ends[len(ends)-1] != len(content) {
+		ends = append(ends, len(content))
+	}
+	good, bad := 0, len(ends)-1
+	readable := func(lines int) bool { return readError(content[:ends[lines]]) == nil }
+	for range 8 {
+		for bad-good > 1 {
+			if middle := (good + bad) / 2; readable(middle) {
+				good = middle
+			} else {
+				bad = middle
+			}
+		}
+		further := bad + 1
+		for further < min(bad+lookAhead, len(ends)-1) && !readable(further) {
+			further++
+		}
+		if further >= min(bad+lookAhead, len(ends)-1) {
+			break
+		}
+		good, bad = further, len(ends)-1
+	}
+	return good + 1
+}
+
+func readError(content string) error {
+	decoder := yaml.NewDecoder(strings.NewReader(content))
+	for {
+		var n yaml.Node
+		switch err := decoder.Decode(&n); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }
 
 type decoder struct{ lints []hub.Lint }
