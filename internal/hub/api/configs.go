@@ -98,10 +98,7 @@ func (s *service) getConfig(ctx context.Context, in *configPath) (*configOutput,
 
 // wellFormed checks what no linter looks at.
 func wellFormed(in *client.ConfigContent) error {
-	var faults []rest.Cause
-	if p, ok := oneOf("engine", in.Engine, engines).(*rest.Problem); ok {
-		faults = p.Causes
-	}
+	faults := unknownWord("engine", in.Engine, engines)
 	switch {
 	case in.Content == "":
 		faults = append(faults, rest.Cause{Field: "content", Message: "is required"})

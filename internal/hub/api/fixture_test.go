@@ -121,9 +121,13 @@ type plane struct {
 
 func newPlane(t testing.TB, options ...func(*api.Config)) *plane {
 	t.Helper()
+	return newPlaneIn(t, t.TempDir(), options...)
+}
+
+func newPlaneIn(t testing.TB, dir string, options ...func(*api.Config)) *plane {
+	t.Helper()
 	ctx := t.Context()
 	quiet := slog.New(slog.DiscardHandler)
-	dir := t.TempDir()
 	st, err := sqlite.Open(ctx, filepath.Join(dir, "store.db"), sqlite.Options{Kinds: append(hub.Kinds(), identity.Kinds()...), Logger: quiet})
 	if err != nil {
 		t.Fatal(err)

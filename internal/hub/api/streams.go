@@ -68,6 +68,14 @@ func convergenceSelector(convergence string) (labels.Selector, error) {
 
 // oneOf checks a word of a fixed vocabulary.
 func oneOf[T ~string](field string, value T, known []T) error {
+	if p := problem.Invalid(unknownWord(field, value, known)...); p != nil {
+		return p
+	}
+	return nil
+}
+
+// unknownWord is the fault of a word that is not of the vocabulary, none otherwise.
+func unknownWord[T ~string](field string, value T, known []T) []rest.Cause {
 	if slices.Contains(known, value) {
 		return nil
 	}
@@ -75,7 +83,7 @@ func oneOf[T ~string](field string, value T, known []T) error {
 	for i, k := range known {
 		words[i] = string(k)
 	}
-	return problem.Invalid(rest.Cause{Field: field, Message: "must be one of " + strings.Join(words, ", ")})
+	return []rest.Cause{{Field: field, Message: "must be one of " + strings.Join(words, ", ")}}
 }
 
 func (s *service) listStreams(ctx context.Context, in *streamList) (*page[client.Stream], error) {

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// Header carries the key, [ReplayedHeader] says that an answer is a kept one.
-	Header         = "Idempotency-Key"
-	ReplayedHeader = "Idempotency-Replayed"
+	// Header carries the key.
+	Header = "Idempotency-Key"
 	// Kept is how long an answer is kept.
 	Kept = 24 * time.Hour
 	// MaxKey is the longest key, in bytes.
