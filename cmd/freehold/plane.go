@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	auditapi "freehold.dev/freehold/internal/audit/api"
 	"freehold.dev/freehold/internal/cloud"
 	cloudapi "freehold.dev/freehold/internal/cloud/api"
 	"freehold.dev/freehold/internal/cloud/apply"
@@ -22,6 +24,7 @@ import (
 	"freehold.dev/freehold/internal/cloud/controller"
 	"freehold.dev/freehold/internal/cloud/provider"
 	"freehold.dev/freehold/internal/cloud/tofu"
+	"freehold.dev/freehold/internal/hub"
 	"freehold.dev/freehold/internal/identity"
 	identityapi "freehold.dev/freehold/internal/identity/api"
 	"freehold.dev/freehold/internal/kernel/reconcile"
@@ -45,15 +48,16 @@ type plane struct {
 	identity    *identity.Service
 	apply       *apply.Service
 	controllers *reconcile.Manager
+	hub         *hubParts
 	prober      *controller.Prober
 	handler     http.Handler
 
 	generatedPassword string
 }
 
-// runPlane builds the plane, calls ready when it serves, and runs it until ctx ends. It stops in the order of its
+// runPlane builds the plane, calls ready when it serves, and runs it until ctx ends; so may ready. It stops in the order of its
 // layers: requests and controllers, runs of OpenTofu, the store.
-func runPlane(ctx context.Context, s settings, ready func(*plane) error) (err error) {
+func runPlane(ctx context.Context, s settings, ready func(context.Context, *plane) error) (err error) {
 	p := &plane{settings: s}
 	if p.logger, err = s.logger(); err != nil {
 		return err
@@ -66,7 +70,7 @@ func runPlane(ctx context.Context, s settings, ready func(*plane) error) (err er
 		return fmt.Errorf("make the data folder: %w", err)
 	}
 	p.store, err = sqlite.Open(ctx, s.database(), sqlite.Options{
-		Kinds:  append(cloud.Kinds(), identity.Kinds()...),
+		Kinds:  slices.Concat(identity.Kinds(), cloud.Kinds(), hub.Kinds()),
 		Logger: p.logger,
 	})
 	if err != nil {
@@ -100,7 +104,8 @@ func runPlane(ctx context.Context, s settings, ready func(*plane) error) (err er
 	})
 	group.Go(func() error { return p.identity.Run(ctx) })
 	group.Go(func() error { return p.controllers.Run(ctx) })
-	group.Go(func() error { return ready(p) })
+	p.hub.run(ctx, group)
+	group.Go(func() error { return ready(ctx, p) })
 	return group.Wait()
 }
 
@@ -159,6 +164,9 @@ func (p *plane) build(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := p.buildHub(root, registry); err != nil {
+		return err
+	}
 	return p.buildAPI(registry, binary, modules)
 }
 
@@ -169,11 +177,12 @@ func (p *plane) buildAPI(registry *prometheus.Registry, binary tofu.Binary, modu
 	}
 	mux := http.NewServeMux()
 	users := identityapi.New(p.identity)
-	api := rest.New(mux, rest.Config{
+	config := rest.Config{
 		Title: "Freehold", Version: version, Prefixes: []string{"/"}, Logger: p.logger, Metrics: metrics,
 		Authenticate: users.Authenticate, Authorize: identityapi.Authorize, Caller: identityapi.Caller,
 		Problem: identityapi.Problem,
-	})
+	}
+	api := rest.New(mux, config)
 	users.Register(api)
 	cloudapi.Register(api, cloudapi.Config{
 		Store: p.store, Rules: cloud.Rules{Talos: cloudapi.TalosRules{}, Providers: modules}, Secrets: p.apply, Logger: p.logger,
@@ -183,13 +192,19 @@ func (p *plane) buildAPI(registry *prometheus.Registry, binary tofu.Binary, modu
 		},
 	})
 	applyapi.Register(api, p.apply)
+	auditapi.Register(api, p.store)
 	system.Register(api, system.Config{Version: version, OpenTofu: binary.Version, Metrics: registry, Checks: []system.Check{
 		{Name: "store", Func: p.storeAnswers},
 	}})
 	// OpenTofu's own protocol, with the credential of a run.
 	mux.Handle("/api/v1/tenants/{name}/state", p.apply.StateHandler())
 	mux.Handle("/api/v1/tenants/{name}/state/lock", p.apply.StateHandler())
-	p.handler = api.Handler()
+	config.Document = api
+	others, err := p.serveHub(mux, config, registry)
+	if err != nil {
+		return err
+	}
+	p.handler = api.Handler(others...)
 	return nil
 }
 
