@@ -86,7 +86,7 @@ func (d *desk) open(s store.Store) {
 }
 
 func (d *desk) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	if err := d.Service.Close(ctx); err != nil {
 		d.Error(err)

@@ -66,7 +66,7 @@ func TestProbeTellsAnswersFromReadiness(t *testing.T) {
 				w.WriteHeader(tt.status)
 				_, _ = io.WriteString(w, tt.body)
 			})
-			if got := Probe(t.Context(), target(t, s), 10*time.Second); got != tt.want {
+			if got := Probe(t.Context(), target(t, s), 60*time.Second); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
@@ -81,15 +81,15 @@ func TestSomethingElseAtTheEndpointIsNotAvailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.CA = secrets.KubernetesCA()
-	if got := Probe(t.Context(), other, 10*time.Second); got.Available || !strings.Contains(got.Message, "not from this tenant's CA") {
+	if got := Probe(t.Context(), other, 60*time.Second); got.Available || !strings.Contains(got.Message, "not from this tenant's CA") {
 		t.Errorf("got %+v", got)
 	}
 	gone := target(t, s)
 	s.Close()
-	if got := Probe(t.Context(), gone, 10*time.Second); got.Available || !strings.Contains(got.Message, "refused") {
+	if got := Probe(t.Context(), gone, 60*time.Second); got.Available || !strings.Contains(got.Message, "refused") {
 		t.Errorf("got %+v", got)
 	}
-	if got := Probe(t.Context(), Target{Endpoint: s.URL}, time.Second); got.Available || got.Message == "" {
+	if got := Probe(t.Context(), Target{Endpoint: s.URL}, 60*time.Second); got.Available || got.Message == "" {
 		t.Errorf("without credentials: %+v", got)
 	}
 }

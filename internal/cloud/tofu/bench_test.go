@@ -56,7 +56,7 @@ func newWorkbench(t testing.TB) *workbench {
 	}
 	t.Cleanup(func() {
 		_ = w.folder.signal(9)
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		if err := w.folder.Wait(ctx, time.Now().Add(time.Hour), time.Hour); err != nil {
 			t.Errorf("something is still alive: %v", err)
