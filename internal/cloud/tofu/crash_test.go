@@ -22,20 +22,30 @@ func (w *workbench) alive() (supervisors, tofus []int) {
 		w.Fatal(err)
 	}
 	for _, pid := range pids {
-		exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
-		if err != nil {
+		exe := program(pid)
+		if exe == "" {
 			continue
 		}
-		if strings.TrimSuffix(exe, " (deleted)") == w.tofu.Path {
+		// A child that is about to become another program still has its parent's.
+		switch forked := slices.Contains(pids, parent(pid)); {
+		case exe != w.tofu.Path:
+			if !forked {
+				supervisors = append(supervisors, pid)
+			}
+		case !forked || program(parent(pid)) != w.tofu.Path:
 			tofus = append(tofus, pid)
-		} else if !slices.Contains(pids, parent(pid)) {
-			supervisors = append(supervisors, pid) // and not a child of one that is about to become tofu
 		}
 	}
 	if len(tofus) > 1 || len(supervisors) > 1 {
 		w.Errorf("%d supervisors and %d tofus live in one folder", len(supervisors), len(tofus))
 	}
 	return supervisors, tofus
+}
+
+// program is the file that a process runs, "" when it is gone.
+func program(pid int) string {
+	exe, _ := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
+	return strings.TrimSuffix(exe, " (deleted)")
 }
 
 func parent(pid int) int {
