@@ -17,6 +17,8 @@ type convergence struct {
 	started time.Time
 	stream  *client.Stream
 	op      *client.Operation
+	// told is the failure that was told last: it comes with the stream and with the operation, and with each try again.
+	told string
 }
 
 func newConvergence(what string, asked *client.StreamAccepted, started time.Time) *convergence {
@@ -37,9 +39,7 @@ func (p *convergence) sawStream(s *client.Stream) []note {
 	if was, is := observedText(old.Observed), observedText(s.Observed); is != was && s.Observed != nil {
 		notes = append(notes, note{text: "the node reports: " + is})
 	}
-	if f := failureOf(s.Observed); f != "" && f != failureOf(old.Observed) {
-		notes = append(notes, note{"! " + f, true})
-	}
+	notes = append(notes, p.failed(failureOf(s.Observed))...)
 	if s.Convergence != old.Convergence || s.ConvergenceReason != old.ConvergenceReason {
 		notes = append(notes, note{text: convergenceText(s.Convergence, s.ConvergenceReason)})
 	}
@@ -57,13 +57,21 @@ func (p *convergence) sawOperation(o *client.Operation) []note {
 	if text := attemptText(o); text != "" && text != attemptText(old) {
 		notes = append(notes, note{text: text})
 	}
-	if o.Failure != nil && (old.Failure == nil || *o.Failure != *old.Failure) && o.State != hub.Converged {
-		notes = append(notes, note{"! " + failureText(o.Failure), true})
+	if o.Failure != nil && o.State != hub.Converged {
+		notes = append(notes, p.failed(failureText(o.Failure))...)
 	}
 	if o.Retry.NextAt != nil && o.State == hub.Retrying && o.Retry.Count != old.Retry.Count {
 		notes = append(notes, note{text: fmt.Sprintf("the node is asked again (try %d of %d)", o.Retry.Count+1, o.Retry.Budget)})
 	}
 	return notes
+}
+
+func (p *convergence) failed(text string) []note {
+	if text == "" || text == p.told {
+		return nil
+	}
+	p.told = text
+	return []note{{"! " + text, true}}
 }
 
 // ended tells whether there is nothing more to wait for, and why it did not come to what was asked for.

@@ -214,7 +214,7 @@ func (v *topView) measure(rows []topRow) {
 func (v *topView) lines(l *live, now time.Time, height int) []string {
 	var b strings.Builder
 	t := &table{w: &b}
-	t.add("NODE", "STREAM", "CONVERGENCE", "IN/S", "OUT/S", "ERR/S", "IN", "OUT", "ERRORS", "LAG", "CPU", "MEMORY", "RESTARTS", "UP", "REPORTED")
+	t.add("NODE", "STREAM", "STATE", "IN/S", "OUT/S", "ERR/S", "IN", "OUT", "ERRORS", "LAG", "CPU", "MEMORY", "RESTARTS", "UP", "SEEN")
 	states := map[hub.ConvergenceState]int{}
 	for i := range v.rows {
 		r := &v.rows[i]

@@ -41,7 +41,7 @@ func (a *app) streamWatchCommand() *cobra.Command {
 }
 
 // streamRoom are the widths of the watch's columns, which do not move while it goes on.
-var streamRoom = []int{8, 8, 16, 7, 8, 24, 8, 3, 5}
+var streamRoom = []int{8, 8, 16, 7, 8, 28, 8, 3, 5}
 
 func (a *app) watchStreams(ctx context.Context, o client.StreamWatch, out outputFlags) error {
 	p, err := a.newPrinter(out)
