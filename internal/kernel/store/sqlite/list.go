@@ -71,7 +71,11 @@ func (r *reader) page(k *kind, p plan, offset, limit int) ([]*store.Object, erro
 	sql, args := p.pageSQL(), append(slices.Clone(p.args), limit, offset)
 	var objects []*store.Object
 	err := r.conn.queryOnce(func(row row) error {
-		rec, err := k.decode(columnBytes(row, 0))
+		data := columnBytes(row, 1)
+		rec, err := k.decode(data)
+		if err == nil {
+			r.recent.put(k.Name, rec.object.Name, row.ColumnInt64(0), data)
+		}
 		if objects = append(objects, rec.object); len(objects)%yieldRows == 0 {
 			runtime.Gosched()
 		}
@@ -107,7 +111,7 @@ type plan struct {
 }
 
 func (p *plan) pageSQL() string {
-	return "SELECT o.data FROM (SELECT d.id, d.name FROM " + p.from + " AS d WHERE " + strings.Join(p.where, " AND ") +
+	return "SELECT o.id, o.data FROM (SELECT d.id, d.name FROM " + p.from + " AS d WHERE " + strings.Join(p.where, " AND ") +
 		" ORDER BY " + p.order + " LIMIT ? OFFSET ?) AS d CROSS JOIN objects AS o ON o.id = d.id ORDER BY " + p.order
 }
 

@@ -17,6 +17,8 @@ type reader struct {
 	kinds    kindSet
 	revision int64
 	ended    bool
+	// recent is what a transaction has read and written of late; nil in a view.
+	recent *recent
 }
 
 var _ store.Reader = (*reader)(nil)
@@ -40,9 +42,16 @@ func (r *reader) load(kindName, name string) (storedRecord, error) {
 	if err != nil {
 		return found, err
 	}
+	if id, data := r.recent.get(kindName, name); data != nil {
+		found.id = id
+		found.record, err = k.decode(data)
+		return found, err
+	}
 	err = r.conn.query(func(row row) (err error) {
 		found.id = row.ColumnInt64(0)
-		found.record, err = k.decode(columnBytes(row, 1))
+		data := columnBytes(row, 1)
+		r.recent.put(kindName, name, found.id, data)
+		found.record, err = k.decode(data)
 		return err
 	}, "SELECT id, data FROM objects WHERE kind = ? AND name = ?", kindName, name)
 	if err == nil && found.object == nil {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -86,6 +87,7 @@ func (t *tx) create(o *store.Object) error {
 		return err
 	}
 	stored := storedRecord{record: rec, id: t.conn.LastInsertRowID()}
+	t.recent.put(o.Kind, o.Name, stored.id, data)
 	if err := t.note(insertTerms(t.conn, stored, rec.terms())); err != nil {
 		return err
 	}
@@ -183,13 +185,11 @@ func (t *tx) replace(k *kind, before storedRecord, made *store.Object) error {
 	if err := t.exec("UPDATE objects SET data = ? WHERE id = ?", data, before.id); err != nil {
 		return err
 	}
+	t.recent.put(made.Kind, made.Name, before.id, data)
 	had, has := before.terms(), rec.terms()
 	slices.SortFunc(had, term.compare)
 	slices.SortFunc(has, term.compare)
-	if err := t.note(deleteTerms(t.conn, before, without(had, has))); err != nil {
-		return err
-	}
-	if err := t.note(insertTerms(t.conn, storedRecord{rec, before.id}, without(has, had))); err != nil {
+	if err := t.note(replaceTerms(t.conn, storedRecord{rec, before.id}, without(had, has), without(has, had))); err != nil {
 		return err
 	}
 	t.log(change{op: updated, record: rec, previousLabels: before.object.Labels, previousTerms: before.indexTerms})
@@ -202,6 +202,7 @@ func (t *tx) remove(k *kind, before storedRecord, last *store.Object) error {
 	if err != nil {
 		return err
 	}
+	t.recent.drop(last.Kind, last.Name)
 	if err := t.exec("DELETE FROM objects WHERE id = ?", before.id); err != nil {
 		return err
 	}
@@ -263,6 +264,9 @@ func (t *tx) finish() (*commit, error) {
 func (t *tx) Claim(index, value, owner string) error {
 	if err := t.exec("INSERT INTO claims (field, value, owner) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", index, value, owner); err != nil {
 		return fmt.Errorf("claim %s %q: %w", index, value, err)
+	}
+	if t.conn.Changes() == 1 {
+		return nil
 	}
 	holder, err := t.Claimed(index, value)
 	if err != nil {
@@ -329,6 +333,33 @@ func insertTerms(c *conn, r storedRecord, terms []term) error {
 		}
 	}
 	return nil
+}
+
+// replaceTerms brings an object's terms from had to has. Both are sorted and share none; a label whose value changed is in
+// both, and moves in one statement.
+func replaceTerms(c *conn, r storedRecord, had, has []term) error {
+	for len(had) > 0 && len(has) > 0 {
+		var err error
+		switch order := cmp.Compare(had[0].field, has[0].field); {
+		case order < 0:
+			err = deleteTerms(c, r, had[:1])
+			had = had[1:]
+		case order > 0:
+			err = insertTerms(c, r, has[:1])
+			has = has[1:]
+		default:
+			err = c.exec("UPDATE terms SET value = ? WHERE kind = ? AND field = ? AND value = ? AND name = ?",
+				has[0].value, r.object.Kind, had[0].field, had[0].value, r.object.Name)
+			had, has = had[1:], has[1:]
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := deleteTerms(c, r, had); err != nil {
+		return err
+	}
+	return insertTerms(c, r, has)
 }
 
 func deleteTerms(c *conn, r storedRecord, terms []term) error {

@@ -185,7 +185,7 @@ func (w *writer) perform(r *request, revision int64) (*commit, error) {
 		return nil, err
 	}
 	t := &tx{
-		reader: reader{conn: w.conn, kinds: w.kinds, revision: revision},
+		reader: reader{conn: w.conn, kinds: w.kinds, revision: revision, recent: &recent{}},
 		now:    w.now,
 		next:   revision + 1,
 	}
