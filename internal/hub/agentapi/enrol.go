@@ -52,8 +52,8 @@ func (s *service) enrol(ctx context.Context, in *enrolInput) (*enrolOutput, erro
 	if err := validateEnrolment(b); err != nil {
 		return nil, err
 	}
-	undo, after := s.throttle.take(rest.Request(ctx).RemoteAddr)
-	if after > 0 {
+	remote := rest.Request(ctx).RemoteAddr
+	if after := s.throttle.wait(remote); after > 0 {
 		s.metrics.enrolment(outcomeLimited)
 		return nil, tooMany(after)
 	}
@@ -67,16 +67,15 @@ func (s *service) enrol(ctx context.Context, in *enrolInput) (*enrolOutput, erro
 		return audit.Append(tx, entry)
 	})
 	if errors.Is(err, hub.ErrEnrolment) {
+		s.throttle.failed(remote)
 		s.metrics.enrolment(outcomeRefused)
 		if s.Audit != nil {
 			entry := s.enrolment(ctx, b)
 			entry.Outcome, entry.Code = audit.Rejected, protocol.CodeEnrolmentRefused
 			s.Audit(entry)
 		}
-		s.Logger.WarnContext(ctx, "an enrolment was refused", slog.String("node", b.NodeID), slog.String("remote", rest.Request(ctx).RemoteAddr))
-		return nil, err
+		s.Logger.WarnContext(ctx, "an enrolment was refused", slog.String("node", b.NodeID), slog.String("remote", remote))
 	}
-	undo()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package agentapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -157,6 +158,21 @@ func TestFailedEnrolmentsAreLimitedByAddress(t *testing.T) {
 	}
 	w.clock.advance(time.Minute)
 	a.mustEnrol(token)
+}
+
+func TestManyAgentsBehindOneAddressEnrolAtOnce(t *testing.T) {
+	w := newWorld(t, func(c *agentapi.Config) { c.Limits = agentapi.Limits{Failures: 1, Every: time.Minute} })
+	var wg sync.WaitGroup
+	for i := range 30 {
+		a := w.newAgent(fmt.Sprintf("node-%d", i))
+		token := w.register(a.name)
+		wg.Go(func() {
+			if _, err := a.client.Enrol(t.Context(), a.enrolment(token)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestANewEnrolmentEndsWhatTheOldOneGave(t *testing.T) {

@@ -21,6 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
 	protocol "freehold.dev/freehold/client/agentapi"
 	"freehold.dev/freehold/internal/audit"
 	"freehold.dev/freehold/internal/hub"
@@ -484,4 +487,13 @@ func pathWord(s string) bool {
 	}
 	_, err := url.Parse("/" + s)
 	return err == nil && s != ""
+}
+
+// openQuery selects the intents that are not through.
+func openQuery() store.Query {
+	open, err := labels.NewRequirement(hub.LabelOpen, selection.Exists, nil)
+	if err != nil {
+		panic(err)
+	}
+	return store.Query{Kind: hub.Operations.Kind.Name, Selector: labels.NewSelector().Add(*open), Limit: 1}
 }

@@ -36,8 +36,8 @@ func (s *service) renew(ctx context.Context, in *sessionInput) (*sessionOutput, 
 	if err := s.speaks(b.ProtocolVersion); err != nil {
 		return nil, err
 	}
-	undo, after := s.throttle.take(rest.Request(ctx).RemoteAddr)
-	if after > 0 {
+	remote := rest.Request(ctx).RemoteAddr
+	if after := s.throttle.wait(remote); after > 0 {
 		s.metrics.session(outcomeLimited)
 		return nil, tooMany(after)
 	}
@@ -46,16 +46,13 @@ func (s *service) renew(ctx context.Context, in *sessionInput) (*sessionOutput, 
 		refusal = unauthorized("the refresh credential is another node's")
 	}
 	if refusal != nil {
+		s.throttle.failed(remote)
 		s.metrics.session(outcomeRefused)
 		return nil, refusal
 	}
 	if err := s.prove(ctx, c, b); err != nil {
-		if !forged(err) {
-			undo()
-		}
 		return nil, err
 	}
-	undo()
 	boot := hub.Boot{ID: b.BootID, Seq: b.BootSeq}
 	if err := s.opened(ctx, c, b, boot); err != nil {
 		return nil, err
@@ -66,16 +63,6 @@ func (s *service) renew(ctx context.Context, in *sessionInput) (*sessionOutput, 
 	}
 	s.metrics.session(outcomeAccepted)
 	return &sessionOutput{Body: session}, nil
-}
-
-// forgery is a signature that the node's key did not make.
-type forgery struct{ *rest.Problem }
-
-func (e forgery) Unwrap() error { return e.Problem }
-
-func forged(err error) bool {
-	_, ok := err.(forgery) //nolint:errorlint // prove answers it as it is
-	return ok
 }
 
 // prove looks the node's key up and checks the signature with it.
@@ -99,8 +86,9 @@ func (s *service) prove(ctx context.Context, c *claims, b *protocol.SessionReque
 	signature, err := base64.StdEncoding.DecodeString(b.Signature)
 	if err != nil || len(key) != ed25519.PublicKeySize ||
 		!ed25519.Verify(key, protocol.SessionStatement(b.NodeID, b.BootID, b.Challenge), signature) {
+		s.throttle.failed(rest.Request(ctx).RemoteAddr)
 		s.metrics.session(outcomeRefused)
-		return forgery{unauthorized("the signature is not the node's: the key that it enrolled with has to sign")}
+		return unauthorized("the signature is not the node's: the key that it enrolled with has to sign")
 	}
 	return nil
 }

@@ -38,9 +38,19 @@ func newThrottle(l Limits, now func() time.Time) *throttle {
 	return &throttle{limits: l, now: now, full: map[netip.Prefix]time.Time{}}
 }
 
-// take counts a failure before it is known to be one, so that guesses made at once do not share an allowance. It answers
-// when to try again if the allowance is empty, else how to take the failure back.
-func (t *throttle) take(remote string) (undo func(), after time.Duration) {
+// wait answers how long an address that failed too often has to wait, 0 for any other. What is on its way from the
+// address already is not counted: a thousand agents behind one address may come at once, and the credentials are too long to
+// be guessed by a few more tries.
+func (t *throttle) wait(remote string) time.Duration {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	allowed := now.Add(time.Duration(t.limits.Failures-1) * t.limits.Every)
+	return max(t.full[network(remote)].Sub(allowed), 0)
+}
+
+// failed counts a failure.
+func (t *throttle) failed(remote string) {
 	from := network(remote)
 	now := t.now()
 	t.mu.Lock()
@@ -49,19 +59,16 @@ func (t *throttle) take(remote string) (undo func(), after time.Duration) {
 	if full.Before(now) {
 		full = now
 	}
-	full = full.Add(t.limits.Every)
-	if over := full.Sub(now) - time.Duration(t.limits.Failures)*t.limits.Every; over > 0 {
-		return nil, over
-	}
 	t.bound(now)
-	t.full[from] = full
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if full, ok := t.full[from]; ok {
-			t.full[from] = full.Add(-t.limits.Every)
-		}
-	}, 0
+	// However many fail at once, an address waits no longer than its whole allowance takes to come back.
+	t.full[from] = minTime(full.Add(t.limits.Every), now.Add(time.Duration(t.limits.Failures)*t.limits.Every))
+}
+
+func minTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // bound makes room for one more: of allowances that are whole again, looked for once a second at most, else of any.

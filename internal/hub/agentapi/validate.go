@@ -158,6 +158,9 @@ func (f *faults) stream(i int, s *protocol.StreamReport) {
 	if len(s.ConfigVersion) > maxLabelText || !printable(s.ConfigVersion) {
 		f.add(field("config_version"), "must be at most %d printable ASCII characters", maxLabelText)
 	}
+	if len(s.ConfigDigest) > maxLabelText || !printable(s.ConfigDigest) {
+		f.add(field("config_digest"), "must be at most %d printable ASCII characters", maxLabelText)
+	}
 	f.actions(field("completed_actions"), s.CompletedActions)
 	f.actions(field("interrupted_actions"), s.InterruptedActions)
 	f.failure(field("error"), s.Error)
