@@ -29,8 +29,9 @@ const (
 func devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run a sandbox: the plane and simulated machines",
-		Long: `Runs a management plane together with simulated Talos machines on loopback addresses, until it is stopped.
+		Short: "Run a sandbox: the plane, simulated machines, and a node for streams",
+		Long: `Runs a management plane together with simulated Talos machines on loopback addresses, and a node for streams called
+"local", until it is stopped.
 
 Nothing has to be configured. What was declared, and the machines' disks, are kept in the data folder. The client's
 context "dev" is saved and made current, so that "freehold get tenants" works in another terminal. Only warnings are
@@ -51,11 +52,15 @@ logged; --log-level info shows each request and apply.`,
 				return err
 			}
 			defer sim.Close()
-			return runPlane(cmd.Context(), s, func(p *plane) error {
-				if err := p.enterSandbox(cmd.Context(), sim); err != nil {
+			return runPlane(cmd.Context(), s, func(ctx context.Context, p *plane) error {
+				token, err := p.enterSandbox(ctx, sim)
+				if err != nil {
 					return err
 				}
-				return p.tellReady(cmd.OutOrStdout(), fmt.Sprintf("machines=%d", len(sim.Machines())))
+				if err := p.tellReady(cmd.OutOrStdout(), fmt.Sprintf("machines=%d", len(sim.Machines())), "node="+localNode); err != nil {
+					return err
+				}
+				return p.runLocalNode(ctx, token)
 			})
 		},
 	}
@@ -105,30 +110,34 @@ func openSandbox(s settings) (*talosim.Sim, error) {
 	return sim, nil
 }
 
-// enterSandbox registers the machines, and saves the client's context.
-func (p *plane) enterSandbox(ctx context.Context, sim *talosim.Sim) error {
+// enterSandbox registers the machines and the local node, and saves the client's context. It answers what the node's
+// agent enrols with.
+func (p *plane) enterSandbox(ctx context.Context, sim *talosim.Sim) (enrolment string, err error) {
 	path, err := config.Path(os.Getenv)
 	if err != nil {
-		return err
+		return "", err
 	}
 	token := p.savedToken(ctx, path)
 	if token == "" {
 		if token, err = p.newToken(ctx); err != nil {
-			return err
+			return "", err
 		}
 	}
 	c, err := p.clientOf(token)
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, m := range sim.Machines() {
 		machine := &client.Machine{Spec: client.MachineSpec{ManagementAddress: m.Address().String()}}
 		machine.Metadata.Labels = map[string]string{"freehold.dev/sandbox": "true"}
 		if _, err := client.Machines(c).Create(ctx, machine); err != nil && !client.IsConflict(err) {
-			return fmt.Errorf("register the simulated machine %s: %w", m.Address(), err)
+			return "", fmt.Errorf("register the simulated machine %s: %w", m.Address(), err)
 		}
 	}
-	return config.Save(path, config.Context{Name: devContext, Server: strings.TrimSuffix(p.url, "/"), User: devUser, Token: token})
+	if enrolment, err = registerLocalNode(ctx, c.Hub()); err != nil {
+		return "", err
+	}
+	return enrolment, config.Save(path, config.Context{Name: devContext, Server: strings.TrimSuffix(p.url, "/"), User: devUser, Token: token})
 }
 
 // savedToken is the token of the client's context, if it is this sandbox's and good for a while yet: commands that

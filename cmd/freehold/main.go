@@ -35,7 +35,7 @@ func rootCommand() *cobra.Command {
 		c.GroupID = cli.GroupServer
 		root.AddCommand(c)
 	}
-	root.AddCommand(versionCommand(), tofuRunCommand())
+	root.AddCommand(versionCommand(), tofuRunCommand(), superviseCommand())
 	return root
 }
 

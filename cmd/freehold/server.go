@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -24,7 +25,7 @@ and told once. One line on the standard output tells that the plane is ready; lo
 			if err != nil {
 				return err
 			}
-			return runPlane(cmd.Context(), s, func(p *plane) error {
+			return runPlane(cmd.Context(), s, func(_ context.Context, p *plane) error {
 				return p.tellReady(cmd.OutOrStdout())
 			})
 		},

@@ -112,7 +112,8 @@ func (s *settings) tls() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 }
 
-func (s *settings) database() string { return filepath.Join(s.Data, "freehold.db") }
-func (s *settings) rootKey() string  { return filepath.Join(s.Data, "root.key") }
-func (s *settings) runs() string     { return filepath.Join(s.Data, "tofu") }
-func (s *settings) machines() string { return filepath.Join(s.Data, "machines") }
+func (s *settings) database() string  { return filepath.Join(s.Data, "freehold.db") }
+func (s *settings) rootKey() string   { return filepath.Join(s.Data, "root.key") }
+func (s *settings) runs() string      { return filepath.Join(s.Data, "tofu") }
+func (s *settings) machines() string  { return filepath.Join(s.Data, "machines") }
+func (s *settings) localNode() string { return filepath.Join(s.Data, "node") }
