@@ -73,6 +73,7 @@ type StreamReport struct {
 	State              hub.State    `json:"state"`
 	Generation         int64        `json:"generation"`
 	ConfigVersion      string       `json:"config_version,omitempty"`
+	ConfigDigest       string       `json:"config_digest,omitempty" doc:"Of the config version's content: a hub that was restored from a backup may give a name to another one."`
 	CompletedActions   []string     `json:"completed_actions,omitempty"`
 	InterruptedActions []string     `json:"interrupted_actions,omitempty"`
 	Error              *hub.Failure `json:"error,omitempty"`

@@ -84,7 +84,7 @@ func underway(o *Observed, intent *Intent, p Presence) (ConvergenceState, string
 		return Pending, ReasonNodeOffline
 	case intent.State == Accepted:
 		return Pending, ""
-	case o != nil && o.Generation == intent.Generation && o.State == Failed:
+	case o != nil && o.Generation == intent.Generation && o.Settled() && o.Failure != nil:
 		return Degraded, trouble(o)
 	}
 	// The node has taken it over, and is at it.
@@ -103,7 +103,7 @@ func trouble(o *Observed) string {
 	switch {
 	case o == nil:
 		return ReasonNeverObserved
-	case o.State == Failed && o.Failure != nil:
+	case o.Settled() && o.Failure != nil:
 		return o.Failure.Code
 	}
 	return string(o.State)

@@ -18,6 +18,10 @@ func TestConvergenceComparesDesiredAndObserved(t *testing.T) {
 	reached, older := seen(Running, 4, "cfg-2"), seen(Running, 3, "cfg-1")
 	broken := seen(Failed, 4, "cfg-2")
 	broken.Failure = &Failure{Transient, "exit_status", "it ended with status 1"}
+	rejected := seen(Running, 4, "cfg-1")
+	rejected.Failure = &Failure{ConfigRejected, "invalid_config", "no such input"}
+	finished := seen(Stopped, 4, "cfg-2")
+	finished.Failure = &Failure{Permanent, "finished", "its input ended"}
 	active := &Attempt{State: Dispatched}
 	for _, c := range []struct {
 		name     string
@@ -39,6 +43,8 @@ func TestConvergenceComparesDesiredAndObserved(t *testing.T) {
 		{"acknowledged", older, &Intent{State: Converging, Attempt: &Attempt{State: Acknowledged}}, PresenceOnline, Applying, ""},
 		{"succeeded and not shown yet", older, &Intent{State: Converging, Attempt: &Attempt{State: Succeeded}}, PresenceOnline, Applying, ""},
 		{"taken over, fails", broken, &Intent{State: Converging, Attempt: &Attempt{State: Succeeded}}, PresenceOnline, Degraded, "exit_status"},
+		{"the config version before runs on", rejected, &Intent{State: Converging, Attempt: &Attempt{State: Succeeded}}, PresenceOnline, Degraded, "invalid_config"},
+		{"finished after it was reached", finished, &Intent{State: Converged}, PresenceOnline, Degraded, "finished"},
 		{"ambiguous", older, &Intent{State: Converging, Attempt: &Attempt{State: Ambiguous}, AwaitReport: &noon}, PresenceOnline, Degraded, ReasonAmbiguous},
 		{"retrying", older, &Intent{State: Retrying, Failure: &Failure{Code: "disk_full"}}, PresenceOnline, Degraded, "disk_full"},
 		{"retrying, offline", older, &Intent{State: Retrying, Failure: &Failure{Code: "disk_full"}}, PresenceOffline, Degraded, "disk_full"},

@@ -25,6 +25,9 @@ const (
 const (
 	// HeartbeatEvery is how often an agent reports when nothing changes.
 	HeartbeatEvery = 15 * time.Second
+	// FullReportEvery is how often an agent reports fully when nobody asks for it: what a report that came too late made
+	// the hub believe is put right then.
+	FullReportEvery = 10 * time.Minute
 	// OfflineAfter is how long after its last report a node counts as offline.
 	OfflineAfter = 45 * time.Second
 	// EnrolmentTTL is how long an enrolment token is good for unless asked otherwise.

@@ -22,10 +22,16 @@ func Proves(d *Desired, o *Observed, actionDone bool) bool {
 	if d == nil || o == nil || o.Generation != d.Generation || o.State != d.State {
 		return false
 	}
-	if d.State != Absent && o.ConfigVersion != d.ConfigVersion {
+	if d.State != Absent && !sameConfig(d, o) {
 		return false
 	}
 	return d.ActionID == "" || actionDone || slices.Contains(o.CompletedActions, d.ActionID)
+}
+
+// sameConfig: a hub that was restored from a backup gives names of config versions out that its nodes know for other
+// contents.
+func sameConfig(d *Desired, o *Observed) bool {
+	return o.ConfigVersion == d.ConfigVersion && (d.ConfigDigest == "" || o.ConfigDigest == "" || o.ConfigDigest == d.ConfigDigest)
 }
 
 // Observe takes over what the node reports of the resource. The intent is that of the desired generation: those before
@@ -115,13 +121,12 @@ func (i *Intent) adopted(now time.Time, o *Observed) bool {
 	if i.AwaitReport != nil {
 		i.AwaitReport, i.Failure, changed = nil, nil, true
 	}
-	if f := o.Failure; f != nil && !i.Attempt.Active() && (i.State == Converging || i.State == Retrying) {
+	if f := o.Failure; f != nil && o.Settled() && !i.Attempt.Active() && (i.State == Converging || i.State == Retrying) {
 		switch {
 		case f.Class.Blocks():
-			// A stream that came to its end by itself is stopped, not failed, and stays so all the same.
 			i.block(now, *f)
 			changed = true
-		case o.State == Failed && i.State == Converging && (i.Failure == nil || *i.Failure != *f):
+		case i.State == Converging && (i.Failure == nil || *i.Failure != *f):
 			copied := *f
 			i.Failure, changed = &copied, true
 		}
@@ -183,9 +188,13 @@ func (i *Intent) reopen(now time.Time) {
 
 func (i *Intent) actionPending() bool { return i.Desired.ActionID != "" && !i.ActionDone }
 
+// Settled tells whether the stream is not on its way: a failure that is reported with it is why it is not as desired (it is
+// failed; it runs on with the config version before, because the new one was rejected; it stopped, because its input ended).
+func (o *Observed) Settled() bool { return o.State != Starting && o.State != Stopping }
+
 // Same tells whether two observations say the same, whenever they were made.
 func (o *Observed) Same(p *Observed) bool {
-	if o.State != p.State || o.Generation != p.Generation || o.ConfigVersion != p.ConfigVersion {
+	if o.State != p.State || o.Generation != p.Generation || o.ConfigVersion != p.ConfigVersion || o.ConfigDigest != p.ConfigDigest {
 		return false
 	}
 	if !slices.Equal(o.CompletedActions, p.CompletedActions) || !slices.Equal(o.InterruptedActions, p.InterruptedActions) {

@@ -33,6 +33,8 @@ type Desired struct {
 	Generation int64 `json:"generation"`
 	// ConfigVersion is "cfg-N", or "" for a stream that was never given one.
 	ConfigVersion string `json:"config_version,omitempty"`
+	// ConfigDigest is of the config version's content.
+	ConfigDigest string `json:"config_digest,omitempty"`
 	// ActionID is the restart that this generation asks for, or "".
 	ActionID string `json:"action_id,omitempty"`
 }
@@ -42,6 +44,8 @@ type Observed struct {
 	State         State  `json:"state"`
 	Generation    int64  `json:"generation"`
 	ConfigVersion string `json:"config_version,omitempty"`
+	// ConfigDigest is of the content that the node has under this name, "" when it did not tell.
+	ConfigDigest string `json:"config_digest,omitempty"`
 	// CompletedActions are the restarts that the node proved finished, latest last (a bounded list).
 	CompletedActions []string `json:"completed_actions,omitempty"`
 	// InterruptedActions are those that it began and cannot prove finished.

@@ -56,6 +56,12 @@ func failing(c Class) *Observed {
 }
 
 func TestWhatBecomesOfAnIntent(t *testing.T) {
+	rejected := seen(Running, 4, "cfg-1")
+	rejected.Failure = &Failure{Class: ConfigRejected, Code: "invalid_config"}
+	finished := seen(Stopped, 4, "cfg-2")
+	finished.Failure = &Failure{Class: Permanent, Code: "finished"}
+	away := seen(Stopping, 4, "cfg-2")
+	away.Failure = &Failure{Class: Permanent, Code: "old_trouble"}
 	older, reached, gone := seen(Running, 3, "cfg-1"), seen(Running, 4, "cfg-2"), seen(Absent, 0, "")
 	starting, ahead := seen(Starting, 4, "cfg-2"), seen(Running, 7, "cfg-2")
 	for _, c := range []struct {
@@ -105,6 +111,11 @@ func TestWhatBecomesOfAnIntent(t *testing.T) {
 		{name: "an observed failure waits for the attempt's result", steps: []step{sent, reports(failing(Permanent))}, state: Converging, attempt: Acknowledged},
 		{name: "an observed permanent failure blocks", steps: []step{sent, reports(starting), succeeded, reports(failing(Permanent))}, state: Blocked, attempt: Succeeded, failure: "start_failed"},
 		{name: "an observed transient failure is the agent's", steps: []step{sent, reports(starting), succeeded, reports(failing(Transient))}, state: Converging, attempt: Succeeded, failure: "start_failed"},
+
+		{name: "a rejected config blocks, while the one before runs on", steps: []step{sent, reports(starting), succeeded, reports(rejected)}, state: Blocked, attempt: Succeeded, failure: "invalid_config"},
+		{name: "what finished before it was seen running blocks", steps: []step{sent, reports(starting), succeeded, reports(finished)}, state: Blocked, attempt: Succeeded, failure: "finished"},
+		{name: "what finished after it converged does not", steps: []step{sent, reports(reached), reports(finished)}, state: Converged, attempt: Succeeded},
+		{name: "what is on its way is not judged", steps: []step{sent, reports(starting), succeeded, reports(away)}, state: Converging, attempt: Succeeded},
 
 		{name: "running proves no restart", action: "r1", steps: []step{sent, reports(reached)}, state: Converging, attempt: Acknowledged},
 		{name: "a completed restart and running", action: "r1", steps: []step{sent, reports(withActions(seen(Running, 4, "cfg-2"), "r1", ""))}, state: Converged, attempt: Succeeded},

@@ -94,7 +94,7 @@ func (l *Ledger) target(tx store.Tx, node *hub.Node, s *stream, m *Mutation) (hu
 		if was.State != hub.Running {
 			return was, hub.ErrNotRunning
 		}
-		d.State, d.ConfigVersion = was.State, was.ConfigVersion
+		d.State, d.ConfigVersion, d.ConfigDigest = was.State, was.ConfigVersion, was.ConfigDigest
 		return d, l.nameAction(tx, node, s, m, &d)
 	}
 	return d, check(tx, m.Resource, &d, &was)
@@ -141,15 +141,17 @@ func check(r store.Reader, resource string, d, was *hub.Desired) error {
 		return nil
 	}
 	if d.ConfigVersion == was.ConfigVersion {
+		d.ConfigDigest = was.ConfigDigest
 		return nil
 	}
-	o, err := r.Get(hub.Configs.Kind.Name, d.ConfigVersion)
+	o, err := hub.Configs.Get(r, d.ConfigVersion)
 	if errors.Is(err, store.ErrNotFound) {
 		return hub.Invalid("config_version", "%q does not exist", d.ConfigVersion)
 	}
 	if err != nil {
 		return err
 	}
+	d.ConfigDigest = o.Spec.Digest
 	forNode, wanted := o.Labels[hub.LabelEngine] == string(hub.EngineNode), resource == hub.NodeConfig
 	switch {
 	case forNode && !wanted:

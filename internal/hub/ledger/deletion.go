@@ -65,7 +65,7 @@ func (l *Ledger) finish(tx store.Tx, d Deletion) (gone bool, err error) {
 		m := Mutation{Node: d.Node, Resource: s.resource, Verb: hub.SetState, Principal: d.Principal, CorrelationID: d.CorrelationID}
 		target := hub.Desired{State: hub.Absent}
 		if was := s.Spec.Desired; was != nil {
-			target.ConfigVersion = was.ConfigVersion
+			target.ConfigVersion, target.ConfigDigest = was.ConfigVersion, was.ConfigDigest
 		}
 		if _, err := b.declare(tx, s, target, &m); err != nil {
 			return false, err

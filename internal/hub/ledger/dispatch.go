@@ -22,18 +22,13 @@ func (l *Ledger) Dispatch(tx store.Tx, node string, boot hub.Boot, limit int) (c
 		return nil, fullRequired, err
 	}
 	slices.SortFunc(due, inOrder)
-	configs := map[string]string{}
 	for _, o := range due[:min(limit, len(due))] {
-		digest, err := digestOf(tx, o.Status.Desired.ConfigVersion, configs)
-		if err != nil {
-			return nil, false, err
-		}
 		if !o.Status.Attempt.Active() {
 			if err := b.dispatch(o, boot); err != nil {
 				return nil, false, err
 			}
 		}
-		commands = append(commands, command(&o.Status, digest, b.now))
+		commands = append(commands, command(&o.Status, b.now))
 	}
 	_, err = b.save(tx)
 	return commands, fullRequired, err
@@ -95,30 +90,14 @@ func (b *book) dispatch(o *operation, boot hub.Boot) error {
 	return b.settleCurrent(o)
 }
 
-func command(i *hub.Intent, digest string, now time.Time) agentapi.Command {
+func command(i *hub.Intent, now time.Time) agentapi.Command {
 	c := agentapi.Command{
 		AttemptID: i.Attempt.ID, IntentID: i.ID, StreamID: i.Resource, Generation: i.Generation,
-		State: i.Desired.State, ConfigVersion: i.Desired.ConfigVersion, Digest: digest,
+		State: i.Desired.State, ConfigVersion: i.Desired.ConfigVersion, Digest: i.Desired.ConfigDigest,
 		ExpiresAt: i.Attempt.LeaseExpiresAt, ExpiresInMS: i.Attempt.LeaseExpiresAt.Sub(now).Milliseconds(),
 	}
 	if !i.ActionDone {
 		c.ActionID = i.Desired.ActionID
 	}
 	return c
-}
-
-// digestOf answers the digest of a config version, which a node checks the content by.
-func digestOf(r store.Reader, version string, known map[string]string) (string, error) {
-	if version == "" {
-		return "", nil
-	}
-	if d := known[version]; d != "" {
-		return d, nil
-	}
-	c, err := hub.Configs.Get(r, version)
-	if err != nil {
-		return "", err
-	}
-	known[version] = c.Spec.Digest
-	return c.Spec.Digest, nil
 }

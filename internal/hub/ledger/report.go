@@ -37,7 +37,7 @@ func (l *Ledger) Report(tx store.Tx, id string, rep *agentapi.Report) (Outcome, 
 	if err := b.observeAll(rep, open); err != nil {
 		return Outcome{}, err
 	}
-	if err := b.answerAll(rep.Attempts); err != nil {
+	if err := b.answerAll(rep.Attempts, rep.BootID); err != nil {
 		return Outcome{}, err
 	}
 	boot := bootOf(rep)
@@ -153,7 +153,7 @@ func (b *book) observeAll(rep *agentapi.Report, open []*operation) error {
 
 func observed(r *agentapi.StreamReport) *hub.Observed {
 	return &hub.Observed{
-		State: r.State, Generation: r.Generation, ConfigVersion: r.ConfigVersion,
+		State: r.State, Generation: r.Generation, ConfigVersion: r.ConfigVersion, ConfigDigest: r.ConfigDigest,
 		CompletedActions: r.CompletedActions, InterruptedActions: r.InterruptedActions, Failure: r.Error,
 	}
 }
@@ -211,7 +211,7 @@ func (b *book) decide(open []*operation, e hub.Evidence) error {
 }
 
 // answerAll takes over what became of attempts.
-func (b *book) answerAll(attempts []agentapi.AttemptReport) error {
+func (b *book) answerAll(attempts []agentapi.AttemptReport, boot string) error {
 	for i := range attempts {
 		a := &attempts[i]
 		o, err := b.intentOfAttempt(a.AttemptID)
@@ -222,10 +222,25 @@ func (b *book) answerAll(attempts []agentapi.AttemptReport) error {
 			continue
 		}
 		o.changed = true
-		if err := b.settleCurrent(o); err != nil {
+		if err := b.lookAgain(o, boot); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// lookAgain shows an intent whose attempt is through what the same report, or an earlier one, said of the stream: it may
+// tell that the node is there, or has given up.
+func (b *book) lookAgain(o *operation, boot string) error {
+	s, err := b.stream(o.Status.Resource)
+	if err != nil || s == nil || s.Spec.IntentID != o.Name {
+		return err
+	}
+	if s.Status.Observed == nil {
+		b.settle(s, o)
+		return nil
+	}
+	b.tell(s, o, hub.Evidence{Boot: boot, Jitter: b.l.cfg.Jitter()})
 	return nil
 }
 
@@ -297,11 +312,29 @@ func (l *Ledger) ReportChanges(r store.Reader, id string, rep *agentapi.Report) 
 		return false, false, err
 	}
 	fullRequired = b.outcome().FullRequired
-	if len(rep.Attempts) > 0 || cursor.Boot != bootOf(rep) || node.Status.Presence != hub.PresenceOnline || node.Status.Boot != bootOf(rep) || rep.Full && len(open) > 0 {
+	answers, err := b.awaited(rep.Attempts)
+	if err != nil {
+		return false, false, err
+	}
+	if answers || cursor.Boot != bootOf(rep) || node.Status.Presence != hub.PresenceOnline || node.Status.Boot != bootOf(rep) || rep.Full && len(open) > 0 {
 		return true, fullRequired, nil
 	}
 	changes, err = b.news(rep)
 	return changes, fullRequired, err
+}
+
+// awaited tells whether one of the answers is to an attempt that waits for one.
+func (b *book) awaited(attempts []agentapi.AttemptReport) (bool, error) {
+	for i := range attempts {
+		o, err := b.intentOfAttempt(attempts[i].AttemptID)
+		if err != nil {
+			return false, err
+		}
+		if o != nil && (o.Status.Attempt.Active() || o.Status.Attempt.State == hub.Ambiguous) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // news tells whether the report says anything of a stream that is not stored.
