@@ -11,16 +11,18 @@ import (
 
 	"freehold.dev/freehold/client"
 	"freehold.dev/freehold/internal/agent"
+	"freehold.dev/freehold/internal/agent/engine/benthos"
 	"freehold.dev/freehold/internal/agent/engine/process"
 	"freehold.dev/freehold/internal/agent/engine/supervise"
 )
 
-// superviseCommand is the process between the local node's agent and a stream.
-func superviseCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "supervise", Hidden: true, DisableFlagParsing: true,
-		Run: func(*cobra.Command, []string) { os.Exit(supervise.Main()) },
+// agentCommands are what the local node's agent starts: the process between it and a stream, and the one that a Benthos
+// pipeline runs in.
+func agentCommands() []*cobra.Command {
+	hidden := func(name string, main func() int) *cobra.Command {
+		return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, Run: func(*cobra.Command, []string) { os.Exit(main()) }}
 	}
+	return []*cobra.Command{hidden("supervise", supervise.Main), hidden("stream-host", benthos.Host)}
 }
 
 // localNode is the name of the sandbox's own node.

@@ -35,7 +35,8 @@ func rootCommand() *cobra.Command {
 		c.GroupID = cli.GroupServer
 		root.AddCommand(c)
 	}
-	root.AddCommand(versionCommand(), tofuRunCommand(), superviseCommand())
+	root.AddCommand(versionCommand(), tofuRunCommand())
+	root.AddCommand(agentCommands()...)
 	return root
 }
 
