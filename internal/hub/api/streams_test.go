@@ -65,9 +65,12 @@ func TestAStreamHasThreeViews(t *testing.T) {
 		}
 		return a.field("desired"), a.field("observed"), a.text("convergence")
 	}
-	want := object{"state": "running", "generation": 1.0, "config_version": cfg}
+	want := object{
+		"state": "running", "generation": 1.0, "config_version": cfg,
+		"config_digest": p.get("/api/v1/config-versions/" + cfg).want(200).text("digest"),
+	}
 	desired, observed, convergence := views()
-	if diff := cmp.Diff(any(want), desired); diff != "" || observed != nil || convergence != "pending" {
+	if diff := cmp.Diff(any(want), any(d)); diff != "" || observed != nil || convergence != "pending" {
 		t.Errorf("declared: %s observed %v, %s", diff, observed, convergence)
 	}
 	p.poll("node-a")
