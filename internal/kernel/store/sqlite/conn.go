@@ -84,6 +84,14 @@ func (c *conn) queryOnce(each func(row) error, sql string, args ...any) error {
 	return s.Finalize()
 }
 
+// run is query for a statement of a common text, queryOnce for any other.
+func (c *conn) run(common bool, each func(row) error, sql string, args ...any) error {
+	if common {
+		return c.query(each, sql, args...)
+	}
+	return c.queryOnce(each, sql, args...)
+}
+
 func step(s *sqlite.Stmt, each func(row) error, args []any) error {
 	for i, a := range args {
 		switch a := a.(type) {

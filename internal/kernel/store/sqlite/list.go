@@ -70,7 +70,7 @@ func (r *reader) page(k *kind, p plan, offset, limit int) ([]*store.Object, erro
 	}
 	sql, args := p.pageSQL(), append(slices.Clone(p.args), limit, offset)
 	var objects []*store.Object
-	err := r.conn.queryOnce(func(row row) error {
+	err := r.conn.run(p.common, func(row row) error {
 		data := columnBytes(row, 1)
 		rec, err := k.decode(data)
 		if err == nil {
@@ -89,7 +89,7 @@ func (r *reader) page(k *kind, p plan, offset, limit int) ([]*store.Object, erro
 const yieldRows = 32
 
 func (r *reader) count(p plan) (n int, err error) {
-	err = r.conn.queryOnce(func(row row) error {
+	err = r.conn.run(p.common, func(row row) error {
 		n = row.ColumnInt(0)
 		return nil
 	}, p.countSQL(), p.args...)
@@ -108,6 +108,15 @@ type plan struct {
 	exact bool
 	// nothing: the query selects nothing.
 	nothing bool
+	// common: the SQL has one of a few texts.
+	common bool
+}
+
+// maxCommon is with how many requirements, of at most one value each, the text of a query still counts as common.
+const maxCommon = 2
+
+func common(requirements labels.Requirements) bool {
+	return len(requirements) <= maxCommon && !slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return len(r.ValuesUnsorted()) > 1 })
 }
 
 func (p *plan) pageSQL() string {
@@ -136,6 +145,7 @@ func planOf(q store.Query) plan {
 			return plan{nothing: true}
 		}
 	}
+	p.common = common(requirements)
 	p.and("d.kind = ?", q.Kind)
 	driver := -1
 	if q.Index != "" {
@@ -143,7 +153,11 @@ func planOf(q store.Query) plan {
 		p.and("d.field = ? AND d.value = ?", indexField(q.Index), q.Value)
 	} else if driver = driving(requirements); driver >= 0 {
 		p.from = "terms"
-		p.and("d.field = ? AND d.value"+in(requirements[driver].ValuesUnsorted()), valuesOf(requirements[driver])...)
+		condition := "d.field = ?"
+		if values := requirements[driver].ValuesUnsorted(); len(values) > 0 {
+			condition += " AND d.value" + in(values)
+		}
+		p.and(condition, valuesOf(requirements[driver])...)
 	}
 	if q.Name != "" {
 		p.and("d.name = ?", q.Name)
@@ -165,19 +179,22 @@ const (
 	maxValues = 500
 )
 
-// driving picks the label that candidates are read by: one that must have a single value, else one of several,
-// or -1 for none.
+// driving picks the label that candidates are read by: one that must have a single value, else one of several, else
+// one that must exist, or -1 for none.
 func driving(requirements labels.Requirements) int {
-	best := -1
+	best, width := -1, maxValues+2
 	for i, r := range requirements {
-		if len(r.ValuesUnsorted()) > maxValues {
-			continue
-		}
+		n := maxValues + 2
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			if best < 0 || len(r.ValuesUnsorted()) < len(requirements[best].ValuesUnsorted()) {
-				best = i
+			if len(r.ValuesUnsorted()) <= maxValues {
+				n = len(r.ValuesUnsorted())
 			}
+		case selection.Exists:
+			n = maxValues + 1
+		}
+		if n < width {
+			best, width = i, n
 		}
 	}
 	return best
@@ -195,8 +212,12 @@ func (p *plan) require(r labels.Requirement) {
 		p.and(probe+" AND t.value"+in(r.ValuesUnsorted())+")", valuesOf(r)...)
 	case selection.NotEquals, selection.NotIn:
 		p.and("NOT "+probe+" AND t.value"+in(r.ValuesUnsorted())+")", valuesOf(r)...)
+	case selection.Exists:
+		p.and(probe+")", valuesOf(r)...)
+	case selection.DoesNotExist:
+		p.and("NOT "+probe+")", valuesOf(r)...)
 	default:
-		// That a label exists, or is greater than a number, is no question to an index by value.
+		// That a label is greater than a number is no question to an index by value.
 		p.exact = false
 	}
 }
