@@ -37,7 +37,7 @@ func rootCommand() *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) },
 	}
 	root.SetVersionTemplate("freehold-agent {{.Version}}\n")
-	root.AddCommand(enrollCommand(), runCommand(), statusCommand(), versionCommand(), superviseCommand())
+	root.AddCommand(enrollCommand(), runCommand(), statusCommand(), versionCommand(), superviseCommand(), streamHostCommand())
 	return root
 }
 

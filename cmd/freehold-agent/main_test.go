@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"freehold.dev/freehold/client/agentapi"
 	"freehold.dev/freehold/internal/agent"
 	"freehold.dev/freehold/internal/agent/hubtest"
 	"freehold.dev/freehold/internal/hub"
@@ -238,6 +239,7 @@ func TestAnAgentThatIsKilledLeavesNoOrphanAndStartsNothingTwice(t *testing.T) {
 	if a := h.AwaitAttempt(h.Send("orders", generation, hub.Running, "cfg-1", "")); a.State != hub.Succeeded {
 		t.Errorf("%+v", a)
 	}
+	eventually(t, "the program holds its lock", func() bool { return !free(t, folder) })
 	if clashes, err := os.ReadFile(filepath.Join(folder, "clashes")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("two programs of the stream met: %s %v", clashes, err)
 	}
@@ -259,6 +261,28 @@ func holder(data string) int {
 	raw, _ := os.ReadFile(filepath.Join(data, "agent.db.lock"))
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(raw)))
 	return pid
+}
+
+func TestAPipelineRunsAndIsLogged(t *testing.T) {
+	h, data := enrolled(t)
+	in, out := filepath.Join(t.TempDir(), "in.txt"), filepath.Join(t.TempDir(), "out.txt")
+	if err := os.WriteFile(in, []byte("one\ntwo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.Publish("cfg-1", hub.EngineBenthos, fmt.Sprintf("input:\n  file: {paths: [%s], scanner: {lines: {}}}\noutput:\n  file: {path: %s, codec: lines}\n", in, out))
+	h.Publish("cfg-2", hub.EngineBenthos, "input:\n  nothing_like_it: {}\n")
+	p := startAgent(t, data)
+	h.Send("copy", 1, hub.Running, "cfg-1", "")
+	h.AwaitStream("copy", "to finish", func(s agentapi.StreamReport) bool { return s.Error != nil && s.Error.Code == "finished" })
+	if got, err := os.ReadFile(out); err != nil || string(got) != "one\ntwo\n" {
+		t.Errorf("%q %v", got, err)
+	}
+	if a := h.AwaitAttempt(h.Send("copy", 2, hub.Running, "cfg-2", "")); a.State != hub.AttemptFail || a.Failure.Class != hub.ConfigRejected {
+		t.Errorf("%+v", a)
+	}
+	if err := p.end(t, unix.SIGTERM); err != nil {
+		t.Errorf("the agent ended with %v", err)
+	}
 }
 
 func TestTheTokenIsTakenFromWhereNobodySeesIt(t *testing.T) {

@@ -128,7 +128,7 @@ func OpenCore(ctx context.Context, config CoreConfig) (*Core, error) {
 	if err := config.Store.Update(ctx, c.begin); err != nil {
 		return nil, fmt.Errorf("begin a boot: %w", err)
 	}
-	c.reporting = newReporting()
+	c.reporting = newReporting(config.Now())
 	for _, id := range c.order {
 		s := c.streams[id]
 		c.leftovers = append(c.leftovers, s.rec.Runs...)

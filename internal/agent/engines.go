@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"freehold.dev/freehold/internal/agent/engine"
+	"freehold.dev/freehold/internal/agent/engine/benthos"
 	"freehold.dev/freehold/internal/agent/engine/process"
 	"freehold.dev/freehold/internal/agent/engine/supervise"
 	"freehold.dev/freehold/internal/hub"
@@ -28,6 +29,7 @@ func (c *Config) engines() (map[hub.Engine]engine.Engine, error) {
 	}
 	engines := map[hub.Engine]engine.Engine{
 		hub.EngineProcess: process.New(process.Config{Supervisor: s, Env: c.BaseEnvironment}),
+		hub.EngineBenthos: benthos.New(benthos.Config{Supervisor: s, Command: c.HostCommand, Env: c.BaseEnvironment}),
 	}
 	c.Capabilities = capabilities(engines, more...)
 	return engines, nil

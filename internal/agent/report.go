@@ -3,6 +3,7 @@ package agent
 import (
 	"reflect"
 	"slices"
+	"time"
 
 	"freehold.dev/freehold/client/agentapi"
 	"freehold.dev/freehold/internal/hub"
@@ -15,6 +16,8 @@ type reporting struct {
 	fullWanted, fullGiven int64
 	attempts              map[string]agentapi.AttemptReport
 	order                 []string
+	// fullAt is when the last full report was answered.
+	fullAt time.Time
 	// inFull is fullWanted when the report of that sequence was made.
 	inFull map[int64]int64
 }
@@ -22,8 +25,8 @@ type reporting struct {
 // maxOutbox bounds the answers to attempts that wait to be told. The hub finds out about a lost one from a full report.
 const maxOutbox = 4096
 
-func newReporting() reporting {
-	return reporting{fullWanted: 1, attempts: map[string]agentapi.AttemptReport{}, inFull: map[int64]int64{}}
+func newReporting(now time.Time) reporting {
+	return reporting{fullWanted: 1, fullAt: now, attempts: map[string]agentapi.AttemptReport{}, inFull: map[int64]int64{}}
 }
 
 func (r *reporting) put(a agentapi.AttemptReport) {
@@ -71,11 +74,11 @@ func (c *Core) putUpAttempts(s *stream) {
 func (s *stream) report() agentapi.StreamReport {
 	out := agentapi.StreamReport{
 		StreamID: s.id, State: observed(&s.rec, s.run, s.failures), Generation: s.saved.Target.Generation,
-		ConfigVersion:      s.configVersion(),
 		CompletedActions:   s.saved.actions(ActionCompleted),
 		InterruptedActions: s.saved.actions(ActionInterrupted),
 		Error:              cloneFailure(s.rec.Failure),
 	}
+	out.ConfigVersion, out.ConfigDigest = s.config()
 	if out.Error == nil {
 		out.Error = cloneFailure(s.last)
 	}
@@ -85,15 +88,16 @@ func (s *stream) report() agentapi.StreamReport {
 	return out
 }
 
-// configVersion is what runs, or what is to.
-func (s *stream) configVersion() string {
-	if s.run != nil {
-		return s.run.target.ConfigVersion
+// config is what runs, or what is to.
+func (s *stream) config() (version, digest string) {
+	t := s.rec.wanted()
+	switch {
+	case s.run != nil:
+		t = &s.run.target
+	case t == nil:
+		t = &s.rec.Target
 	}
-	if want := s.rec.wanted(); want != nil {
-		return want.ConfigVersion
-	}
-	return s.rec.Target.ConfigVersion
+	return t.ConfigVersion, t.Digest
 }
 
 // Dirty tells whether there is something to report before the next heartbeat.
@@ -121,6 +125,9 @@ func (c *Core) Report(heartbeat bool, metrics func(stream string) *agentapi.Metr
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := &c.reporting
+	if heartbeat && r.fullWanted == r.fullGiven && c.config.Now().Sub(r.fullAt) >= hub.FullReportEvery {
+		r.fullWanted++
+	}
 	r.seq++
 	out := agentapi.Report{BootID: c.boot.ID, BootSeq: c.boot.Seq, ReportSeq: r.seq, Full: r.fullWanted > r.fullGiven}
 	if out.Full {
@@ -177,6 +184,7 @@ func (c *Core) Reported(in agentapi.Report, answer agentapi.ReportAnswer) {
 		}
 	}
 	if in.Full {
+		r.fullAt = c.config.Now()
 		r.fullGiven = max(r.fullGiven, r.inFull[in.ReportSeq])
 	}
 	for seq := range r.inFull {

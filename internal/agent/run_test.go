@@ -140,9 +140,13 @@ func newNode(t *testing.T) *node {
 func (n *node) start(h *hubtest.Hub) {
 	n.t.Helper()
 	n.engine = newFakeEngine()
+	n.runWith(n.config(h))
+}
+
+func (n *node) runWith(config agent.Config) {
+	n.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	config := n.config(h)
 	go func() { ended <- agent.Run(ctx, config) }()
 	var once sync.Once
 	n.stop = func() (err error) {
