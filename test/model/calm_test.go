@@ -86,7 +86,7 @@ func (w *world) converge() {
 		}
 		step := 3 * time.Second
 		if quiet > 3 {
-			step = 20 * time.Second
+			step = 3 * time.Minute // full reports come now and then
 		}
 		w.pass(step)
 	}

@@ -19,13 +19,21 @@ type proof struct {
 	truth  truth
 }
 
+// cursor is the newest report of a node that the hub took in.
+type cursor struct {
+	agentapi.Cursor
+	// stored is the newest that changed something, start the hub's process that took the newest in.
+	stored agentapi.Cursor
+	start  int
+}
+
 // seen is what an observer who sees all remembers, to check what happens next.
 type seen struct {
 	// proofs by "node/stream", done by "node/stream/action".
 	proofs map[string]proof
 	done   map[string]bool
 	// cursors of the newest report of each node that the hub took in.
-	cursors map[string]agentapi.Cursor
+	cursors map[string]cursor
 	intents map[string]hub.Intent
 
 	// highest generation that a machine accepted, reached is the highest that it made true, by "label/stream".
@@ -39,7 +47,7 @@ type seen struct {
 
 func newSeen() *seen {
 	return &seen{
-		proofs: map[string]proof{}, done: map[string]bool{}, cursors: map[string]agentapi.Cursor{}, intents: map[string]hub.Intent{},
+		proofs: map[string]proof{}, done: map[string]bool{}, cursors: map[string]cursor{}, intents: map[string]hub.Intent{},
 		highest: map[string]int64{}, reached: map[string]int64{}, begunBy: map[string]*agent.Core{}, stops: map[string]int{},
 	}
 }
@@ -73,11 +81,20 @@ func (s *seen) agentServed(w *world, c *call, out *served) {
 		return
 	}
 	r, node := c.report, c.node.name
-	cursor := agentapi.Cursor{BootSeq: r.BootSeq, ReportSeq: r.ReportSeq}
-	if newest := s.cursors[node]; !newest.Before(cursor) {
-		w.t.Fatalf("report %+v of %s was taken in after %+v", cursor, node, newest)
+	at := agentapi.Cursor{BootSeq: r.BootSeq, ReportSeq: r.ReportSeq}
+	newest := s.cursors[node]
+	if newest.start != w.hub.starts {
+		// What is not stored with a change is not remembered by a hub that was started anew.
+		newest.Cursor = newest.stored
 	}
-	s.cursors[node] = cursor
+	if !newest.Before(at) {
+		w.t.Fatalf("report %+v of %s was taken in after %+v", at, node, newest)
+	}
+	newest.Cursor, newest.start = at, w.hub.starts
+	if out.committed {
+		newest.stored = at
+	}
+	s.cursors[node] = newest
 	if r.Full {
 		s.forget(w, node)
 	}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"flag"
+	"maps"
 	"net/http"
 	"os"
 	"strconv"
@@ -85,7 +86,8 @@ type chance struct {
 	*world
 	t *rapid.T
 	// copied is what the hub's copied records are compared with.
-	copied *seen
+	copied  *seen
+	answers map[string]kept
 	// wiped: a machine lost its disk since the copy. With both, nobody remembers what was done.
 	wiped bool
 }
@@ -217,12 +219,13 @@ func (c *chance) rare() {
 		c.note("the hub's records are copied")
 		c.hub.snapshot()
 		part := c.seen.hubPart()
-		c.copied, c.wiped = &part, false
+		c.copied, c.answers, c.wiped = &part, maps.Clone(c.operator.answers), false
 	case "restore":
 		if c.copied != nil && !c.wiped {
 			c.note("the hub's records go back to the copy")
 			c.hub.restore()
 			c.seen.goBack(*c.copied)
+			c.operator.answers = maps.Clone(c.answers)
 			c.operator.readAll()
 		}
 	}

@@ -67,7 +67,7 @@ func (p *write) request() *request {
 	return r
 }
 
-// kept is an answer that a retry must get again.
+// kept is an answer that a retry must get again; nil: nobody has seen it.
 type kept struct {
 	out *served
 	at  time.Time
@@ -186,8 +186,8 @@ func (o *operator) arrived(p *write) *served {
 	if p.key != "" && out.ok() {
 		o.answers[p.key] = kept{out, at}
 	}
-	if p.key != "" && out.died {
-		delete(o.answers, p.key) // nobody has seen what is kept
+	if p.key != "" && out.died && out.committed {
+		o.answers[p.key] = kept{nil, at}
 	}
 	return out
 }
@@ -199,8 +199,13 @@ func (o *operator) replayed(p *write, k kept, out *served, full bool) {
 	o.w.t.Helper()
 	switch {
 	case out.died, full && out.status == http.StatusServiceUnavailable:
+	case k.out == nil:
+		if out.header.Get("Idempotency-Replayed") != "true" {
+			o.w.t.Fatalf("the retry of %s, which was done, was not recognized: %d %s", p, out.status, out.body)
+		}
+		o.answers[p.key] = kept{out, k.at}
 	case out.status != k.out.status || !bytes.Equal(out.body, k.out.body) || out.header.Get("ETag") != k.out.header.Get("ETag") ||
-		out.header.Get(idempotency.ReplayedHeader) != "true":
+		out.header.Get("Idempotency-Replayed") != "true":
 		o.w.t.Fatalf("the retry of %s was answered %d %s, and %d %s before", p, out.status, out.body, k.out.status, k.out.body)
 	}
 }
@@ -276,6 +281,9 @@ func (o *operator) adopt(p *write, out *served) {
 	if p.rollback {
 		want.ConfigVersion = now.desired.ConfigVersion
 	}
+	if want.ConfigVersion != "" {
+		want.ConfigDigest = digestOf(o.contents[want.ConfigVersion])
+	}
 	if o.w.hub.restored && now.desired.Generation > want.Generation {
 		want.Generation = now.desired.Generation // the node knew a higher one
 	}
@@ -305,7 +313,6 @@ func (o *operator) read(node, stream string) target {
 // readAll takes over what the hub has, after its records went back in time.
 func (o *operator) readAll() {
 	clear(o.targets)
-	clear(o.answers)
 	for _, n := range o.w.nodes {
 		for _, s := range get[client.HubPage[client.Stream]](o.w, "/api/v1/nodes/"+n.name+"/streams?page_size=100").Items {
 			if s.Desired != nil {

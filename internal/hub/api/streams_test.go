@@ -70,14 +70,16 @@ func TestAStreamHasThreeViews(t *testing.T) {
 		"config_digest": p.get("/api/v1/config-versions/" + cfg).want(200).text("digest"),
 	}
 	desired, observed, convergence := views()
-	if diff := cmp.Diff(any(want), any(d)); diff != "" || observed != nil || convergence != "pending" {
+	if diff := cmp.Diff(any(want), any(desired)); diff != "" || observed != nil || convergence != "pending" {
 		t.Errorf("declared: %s observed %v, %s", diff, observed, convergence)
 	}
 	p.poll("node-a")
 	if _, _, convergence := views(); convergence != "applying" {
 		t.Errorf("dispatched: %s", convergence)
 	}
-	p.report("node-a", &agentapi.Report{Streams: []agentapi.StreamReport{{StreamID: "orders", State: hub.Running, Generation: 1, ConfigVersion: cfg}}})
+	p.report("node-a", &agentapi.Report{Streams: []agentapi.StreamReport{{
+		StreamID: "orders", State: hub.Running, Generation: 1, ConfigVersion: cfg, ConfigDigest: want["config_digest"].(string),
+	}}})
 	desired, observed, convergence = views()
 	o, _ := observed.(object)
 	delete(o, "reported_at")
