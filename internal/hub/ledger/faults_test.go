@@ -52,21 +52,42 @@ type storm struct {
 	sent map[string]int64
 	// ended intents stay as they are.
 	ended map[string]hub.IntentState
+	// newest is the newest report that the hub took.
+	newest hub.Cursor
 }
 
 func newStorm(t *rapid.T, w *world, node string) *storm {
-	return &storm{
+	s := &storm{
 		T: t, w: w, a: w.agent(node), known: map[string]agentapi.StreamReport{}, proven: map[string]bool{},
 		sent: map[string]int64{}, ended: map[string]hub.IntentState{},
 	}
+	if rapid.Bool().Draw(t, "running") {
+		for _, r := range resources {
+			w.declare(node, r, hub.Running)
+		}
+		s.deliver(s.a.report(true))
+		s.round()
+	}
+	return s
+}
+
+// round is a poll, what follows from it, and a report, without faults.
+func (s *storm) round() {
+	commands, full := s.a.poll()
+	s.polled(commands)
+	for _, c := range commands {
+		s.a.take(c)
+	}
+	s.a.act()
+	s.deliver(s.a.report(full))
 }
 
 func (s *storm) resource() string { return rapid.SampledFrom(resources).Draw(s.T, "resource") }
 
 func (s *storm) step() {
 	switch what := rapid.SampledFrom([]string{
-		"declare", "declare", "restart", "cancel", "poll", "poll", "poll", "lose command", "late command", "late command", "act", "act",
-		"report", "report", "full report", "lose report", "late report", "time", "time", "offline", "reboot", "lose disk", "break", "repair",
+		"declare", "declare", "restart", "restart", "restart", "cancel", "poll", "poll", "poll", "lose command", "late command", "late command", "act", "act",
+		"report", "report", "full report", "lose report", "round", "round", "late report", "time", "time", "offline", "reboot", "lose disk", "break", "repair",
 	}).Draw(s.T, "what"); what {
 	case "declare":
 		s.w.declare(s.a.id, s.resource(), rapid.SampledFrom([]hub.State{hub.Running, hub.Running, hub.Stopped, hub.Absent}).Draw(s.T, "state"))
@@ -97,6 +118,8 @@ func (s *storm) step() {
 		if n := len(s.commands); n > 0 {
 			s.a.take(s.commands[rapid.IntRange(0, n-1).Draw(s.T, "which")])
 		}
+	case "round":
+		s.round()
 	case "lose command":
 		s.commands = nil
 	case "act":
@@ -162,8 +185,13 @@ func (s *storm) polled(commands []agentapi.Command) {
 	}
 }
 
-// deliver hands a report to the hub, and remembers what an accepted one says.
+// deliver hands a report to the hub, and remembers what an accepted one says. The newest that said nothing new is held
+// in memory only, by the server.
 func (s *storm) deliver(r *agentapi.Report) {
+	cursor := hub.Cursor{Boot: hub.Boot{ID: r.BootID, Seq: r.BootSeq}, ReportSeq: r.ReportSeq}
+	if cursor.Boot == s.newest.Boot && cursor.ReportSeq <= s.newest.ReportSeq {
+		return
+	}
 	_, err := s.a.send(r)
 	var stale *hub.StaleReportError
 	switch {
@@ -172,6 +200,7 @@ func (s *storm) deliver(r *agentapi.Report) {
 	case err != nil:
 		s.Fatalf("report: %v", err)
 	}
+	s.newest = cursor
 	if r.Full {
 		s.known = map[string]agentapi.StreamReport{}
 	}
@@ -280,13 +309,7 @@ func (s *storm) settle() {
 		s.deliver(s.a.report(true))
 	}
 	for range 8 {
-		commands, full := s.a.poll()
-		s.polled(commands)
-		for _, c := range commands {
-			s.a.take(c)
-		}
-		s.a.act()
-		s.deliver(s.a.report(full))
+		s.round()
 		s.check()
 		s.pass(hub.RetryMax)
 		s.deliver(s.a.report(true))
