@@ -30,7 +30,11 @@ func TestHowToPagesWork(t *testing.T) {
 		path = filepath.Dir(kubectl) + string(os.PathListSeparator) + path
 	}
 	work := t.TempDir()
-	for _, page := range []string{"create-a-tenant-from-files", "use-the-kubeconfig", "scale-a-tenant"} {
+	env = append(env, "FREEHOLD_DATA="+filepath.Join(home, "data"))
+	for _, page := range []string{
+		"create-a-tenant-from-files", "use-the-kubeconfig", "scale-a-tenant",
+		"../tutorial/first-stream", "run-a-process", "give-a-stream-secrets", "enrol-a-node",
+	} {
 		text, err := os.ReadFile("../docs/how-to/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)

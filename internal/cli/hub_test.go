@@ -87,6 +87,22 @@ func TestStreamsAtTheTerminal(t *testing.T) {
 	golden(t, "stream", text)
 }
 
+func TestRemovedStreamsAreListedOnlyWhenAskedFor(t *testing.T) {
+	s := newHubShell(t)
+	s.ok("stream", "run", "local/orders", "-f", "orders.yaml")
+	s.ok("stream", "remove", "local/orders")
+	if out := s.ok("stream", "list", "-o", "name"); out != "stream/local/orders\n" {
+		t.Fatalf("while it is being removed: %q", out)
+	}
+	s.server.Converge("local", "orders")
+	if out := s.ok("stream", "list", "-o", "name"); out != "" {
+		t.Fatal(out)
+	}
+	if out := s.ok("stream", "list", "--all", "-o", "name"); out != "stream/local/orders\n" {
+		t.Fatal(out)
+	}
+}
+
 func TestNodesAtTheTerminal(t *testing.T) {
 	s := newHubShell(t)
 	s.ok("stream", "run", "local/orders", "-f", "orders.yaml")

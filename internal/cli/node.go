@@ -187,7 +187,11 @@ func (a *app) tellEnrolment(out outputFlags, got *client.NodeEnrolment, done str
 	if err != nil {
 		return err
 	}
-	a.notef("node %s %s. Run this on it, within %s:\n\n", got.NodeID, done, age(got.TokenExpiresAt.Sub(a.Now())))
+	left := got.TokenExpiresAt.Sub(a.Now())
+	if left > 2*time.Minute {
+		left = left.Round(time.Minute)
+	}
+	a.notef("node %s %s. Run this on it, within %s:\n\n", got.NodeID, done, age(left))
 	command := fmt.Sprintf("freehold-agent enroll --server %s --node %s --token %s", server, got.NodeID, got.EnrolmentToken)
 	if x.Fingerprint != "" {
 		command += " --fingerprint " + x.Fingerprint

@@ -216,14 +216,15 @@ func (a *app) streamListCommand() *cobra.Command {
 	var nodes nodeFlag
 	var out outputFlags
 	var convergence string
+	var all bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List streams", Args: atMost(0),
 		Example: "  freehold stream list\n  freehold stream list --node local -o wide\n  freehold stream list --convergence blocked -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return list(a, out, streamNoun, func(h client.Hub) ([]client.Stream, error) {
-				all, err := streamsOf(cmd.Context(), h, nodes.node)
-				return slices.DeleteFunc(all, func(s client.Stream) bool {
-					return convergence != "" && string(s.Convergence) != convergence
+				streams, err := streamsOf(cmd.Context(), h, nodes.node)
+				return slices.DeleteFunc(streams, func(s client.Stream) bool {
+					return convergence != "" && string(s.Convergence) != convergence || !all && removed(&s)
 				}), err
 			})
 		},
@@ -231,7 +232,13 @@ func (a *app) streamListCommand() *cobra.Command {
 	nodes.add(a, cmd, "the streams of this node only")
 	out.addFormat(cmd)
 	addConvergenceFlag(cmd, &convergence)
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "those that were removed, too: the server remembers them for their generation")
 	return cmd
+}
+
+// removed tells of a stream that was removed, and is.
+func removed(s *client.Stream) bool {
+	return s.Desired != nil && s.Desired.State == hub.Absent && (s.Convergence == hub.InSync || s.Convergence == hub.Unknown)
 }
 
 func addConvergenceFlag(cmd *cobra.Command, convergence *string) {
