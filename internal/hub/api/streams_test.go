@@ -70,7 +70,7 @@ func TestAStreamHasThreeViews(t *testing.T) {
 		"config_digest": p.get("/api/v1/config-versions/" + cfg).want(200).text("digest"),
 	}
 	desired, observed, convergence := views()
-	if diff := cmp.Diff(any(want), any(desired)); diff != "" || observed != nil || convergence != "pending" {
+	if diff := cmp.Diff(any(want), desired); diff != "" || observed != nil || convergence != "pending" {
 		t.Errorf("declared: %s observed %v, %s", diff, observed, convergence)
 	}
 	p.poll("node-a")
