@@ -3,6 +3,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -82,13 +83,38 @@ func lost(err error) bool {
 
 // arguments runs a mapping that has to give an array.
 func arguments(batch service.MessageBatch, i int, mapping *bloblang.Executor) ([]any, error) {
-	result, err := batch.BloblangQueryValue(i, mapping)
+	result, err := batch.BloblangQuery(i, mapping)
 	if err != nil {
 		return nil, fmt.Errorf("args_mapping: %w", err)
 	}
-	args, ok := result.([]any)
+	if result == nil {
+		return nil, errors.New("args_mapping deleted its root: it has to give an array")
+	}
+	value, err := result.AsStructuredMut()
+	if err != nil {
+		return nil, fmt.Errorf("args_mapping: %w", err)
+	}
+	args, ok := value.([]any)
 	if !ok {
-		return nil, fmt.Errorf("args_mapping gave %T, not an array", result)
+		return nil, fmt.Errorf("args_mapping gave %T, not an array", value)
+	}
+	for n, arg := range args {
+		args[n] = argument(arg)
 	}
 	return args, nil
+}
+
+// argument is what the driver understands of a mapping's value.
+func argument(value any) any {
+	number, ok := value.(json.Number)
+	if !ok {
+		return value
+	}
+	if n, err := number.Int64(); err == nil {
+		return n
+	}
+	if f, err := number.Float64(); err == nil {
+		return f
+	}
+	return number.String()
 }
