@@ -31,7 +31,7 @@ func setUpAndRun(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	bin = dir
-	for _, name := range []string{"freehold", "talosim"} {
+	for _, name := range []string{"freehold", "freehold-agent", "talosim"} {
 		build := exec.Command("go", "build", "-o", filepath.Join(dir, name), "../cmd/"+name)
 		if out, err := build.CombinedOutput(); err != nil {
 			return 1, fmt.Errorf("build %s: %w\n%s", name, err, out)

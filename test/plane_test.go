@@ -33,12 +33,12 @@ type process struct {
 	done chan struct{}
 }
 
-// start runs a binary and waits for its first line on stdout, which says that it is ready.
-func start(t *testing.T, env []string, name string, args ...string) *process {
+// launch runs a binary, and does not wait for anything.
+func launch(t *testing.T, env []string, name string, args ...string) (p *process, first <-chan string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, name), args...)
 	cmd.Env = append(os.Environ(), env...)
-	p := &process{t: t, cmd: cmd, log: &lockedBuffer{}, done: make(chan struct{})}
+	p = &process{t: t, cmd: cmd, log: &lockedBuffer{}, done: make(chan struct{})}
 	cmd.Stderr = p.log
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -47,12 +47,12 @@ func start(t *testing.T, env []string, name string, args ...string) *process {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	first := make(chan string, 1)
+	line := make(chan string, 1)
 	go func() {
 		defer close(p.done)
 		r := bufio.NewReader(stdout)
-		line, _ := r.ReadString('\n')
-		first <- strings.TrimSpace(line)
+		text, _ := r.ReadString('\n')
+		line <- strings.TrimSpace(text)
 		_, _ = io.Copy(p.log, r)
 		_ = cmd.Wait()
 	}()
@@ -62,6 +62,13 @@ func start(t *testing.T, env []string, name string, args ...string) *process {
 			t.Logf("%s %s wrote:\n%s", name, strings.Join(args, " "), tail(p.log.String(), 12000))
 		}
 	})
+	return p, line
+}
+
+// start runs a binary and waits for its first line on stdout, which says that it is ready.
+func start(t *testing.T, env []string, name string, args ...string) *process {
+	t.Helper()
+	p, first := launch(t, env, name, args...)
 	select {
 	case p.line = <-first:
 		if p.line == "" {
