@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"freehold.dev/freehold/internal/audit"
+	"freehold.dev/freehold/internal/hub"
 	"freehold.dev/freehold/internal/hub/idempotency"
 	"freehold.dev/freehold/internal/hub/ledger"
 	"freehold.dev/freehold/internal/hub/problem"
@@ -72,7 +73,9 @@ func refusal(r rest.Refusal) audit.Entry {
 	node, stream := r.Request.PathValue("node_id"), r.Request.PathValue("stream_id")
 	switch {
 	case stream != "":
-		e.Kind, e.Name = kindStream, node+"/"+stream
+		e.Kind, e.Name = kindStream, hub.StreamName(node, stream)
+	case strings.HasPrefix(r.Operation.Path, nodePath+"/config/"):
+		e.Kind, e.Name = kindStream, hub.StreamName(node, hub.NodeConfig)
 	case strings.HasPrefix(r.Operation.Path, nodesPath):
 		e.Kind, e.Name = kindNode, node
 	case strings.HasPrefix(r.Operation.Path, operationsPath):

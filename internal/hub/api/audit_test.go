@@ -81,6 +81,7 @@ func TestEveryRefusedMutationIsAudited(t *testing.T) {
 	p.post("/config-versions/validate", object{}).refused(422, "validation_failed") // changes nothing
 	p.get("/nodes/none").refused(404, "not_found")                                  // neither does this
 	p.post(orders+"/start", nil).refused(404, "not_found")
+	p.post("/nodes/node-a/config/rollback", nil).refused(404, "not_found")
 	want := []string{
 		" set-desired-state stream/node-a/orders rejected unauthorized",
 		"view-user set-desired-state stream/node-a/orders rejected forbidden",
@@ -92,6 +93,7 @@ func TestEveryRefusedMutationIsAudited(t *testing.T) {
 		"edit-user publish-config-version config-version rejected validation_failed",
 		"edit-user delete-node node/node-a rejected forbidden",
 		"edit-user start-stream stream/node-a/orders rejected not_found",
+		"edit-user roll-back-node-config stream/node-a/__configuration__ rejected not_found",
 	}
 	if diff := cmp.Diff(want, p.audited("outcome=rejected", len(want))); diff != "" {
 		t.Error(diff)
