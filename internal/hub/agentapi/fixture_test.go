@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -359,10 +360,9 @@ func (a *agent) poll() *protocol.Commands {
 func wantCode(t testing.TB, err error, status int, code string) *protocol.Error {
 	t.Helper()
 	var e *protocol.Error
-	if !protocol.HasCode(err, code) {
+	if !errors.As(err, &e) || e.Code != code {
 		t.Fatalf("the answer is %v, not %s", err, code)
 	}
-	e = err.(*protocol.Error)
 	if e.Status != status || e.Message == "" || e.CorrelationID == "" {
 		t.Fatalf("%s came with status %d, message %q, correlation id %q", code, e.Status, e.Message, e.CorrelationID)
 	}

@@ -29,7 +29,7 @@ func (p *Plane) Run(ctx context.Context) error { return p.feed.run(ctx) }
 func (f *feed) run(ctx context.Context) error {
 	var revision int64
 	pause := rewatchMin
-	for {
+	for ctx.Err() == nil {
 		next, err := f.follow(ctx, revision)
 		if next > revision {
 			pause = rewatchMin
@@ -37,7 +37,7 @@ func (f *feed) run(ctx context.Context) error {
 		revision = next
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			continue
 		case errors.Is(err, store.ErrClosed):
 			return err
 		case errors.Is(err, store.ErrCompacted):
@@ -49,11 +49,11 @@ func (f *feed) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			retry.Stop()
-			return nil
 		case <-retry.C:
 		}
 		pause = min(2*pause, rewatchMax)
 	}
+	return nil
 }
 
 func (f *feed) follow(ctx context.Context, revision int64) (int64, error) {
