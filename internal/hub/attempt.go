@@ -10,6 +10,11 @@ func (a *Attempt) sent() bool {
 	return a != nil && (a.State == Dispatched || a.State == Acknowledged || a.State == Ambiguous)
 }
 
+// Expired tells whether the lease of an active attempt has run out.
+func (a *Attempt) Expired(now time.Time) bool {
+	return a.Active() && due(now, a.LeaseExpiresAt, AckLease)
+}
+
 // accepted notes that the node has the attempt, and starts its lease afresh.
 func (a *Attempt) accepted(now time.Time) {
 	a.State = Acknowledged

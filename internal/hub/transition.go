@@ -19,9 +19,15 @@ func (i *Intent) Dispatchable(now time.Time) bool {
 	case Accepted:
 		return true
 	case Retrying:
-		return i.Retry.NextAt == nil || !now.Before(*i.Retry.NextAt)
+		return i.Retry.NextAt == nil || due(now, *i.Retry.NextAt, RetryMax)
 	}
 	return false
+}
+
+// due tells whether a stored moment has come. One that is farther away than it was when it was set was set before the
+// clock was put back: waiting until the clock is there again could take for ever.
+func due(now, at time.Time, farthest time.Duration) bool {
+	return !now.Before(at) || at.Sub(now) > farthest
 }
 
 // Redeliverable tells whether the attempt should be sent again to the boot, which may have missed it.
@@ -126,7 +132,7 @@ func RetryDelay(n int, jitter float64) time.Duration {
 
 // Expire makes an attempt whose lease ran out ambiguous.
 func (i *Intent) Expire(now time.Time) bool {
-	if !i.Attempt.Active() || now.Before(i.Attempt.LeaseExpiresAt) {
+	if !i.Attempt.Expired(now) {
 		return false
 	}
 	return i.doubt(now, Failure{ClassAmbiguous, "no_answer", "the node did not answer in time; its next full report decides"})

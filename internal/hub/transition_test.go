@@ -277,3 +277,20 @@ func TestRepeatedNewsChangeNothing(t *testing.T) {
 		t.Error("the proof changes the intent once")
 	}
 }
+
+func TestAClockThatWasPutBackHoldsNothingUp(t *testing.T) {
+	set := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	back := set.Add(-2 * time.Hour)
+	next := set.Add(RetryMin)
+	i := &Intent{State: Retrying, Generation: 1, Retry: RetryState{Count: 1, Budget: RetryBudget, NextAt: &next}}
+	if i.Dispatchable(set) || !i.Dispatchable(next) || !i.Dispatchable(back) {
+		t.Error("a retry is due when its time has come, or when that is farther away than it can have been set")
+	}
+	i.Dispatch(set, "attempt", Boot{ID: "boot", Seq: 1})
+	if i.Expire(set) || i.Expire(set.Add(DispatchLease-time.Second)) {
+		t.Error("the lease has not run out")
+	}
+	if !i.Expire(back) || i.Attempt.State != Ambiguous {
+		t.Error("nobody knows how long ago an attempt was sent that was sent in the future")
+	}
+}

@@ -57,13 +57,16 @@ func (w *world) declaredOn(node string) []string {
 	return out
 }
 
+// patienceWithHub is more than ten tries take, with the delays between them.
+const patienceWithHub = 90 * time.Minute
+
 // converge lets everybody work, without faults, until nothing changes any more.
 func (w *world) converge() {
 	w.t.Helper()
-	quiet := 0
+	quiet, begun := 0, w.elapsed
 	for round := 0; quiet < 8; round++ {
-		if round > 400 {
-			w.t.Fatalf("the world does not come to rest: %s", w.unrest())
+		if why := w.unrest(); round > 400 || why != "" && w.elapsed-begun > patienceWithHub {
+			w.t.Fatalf("the world does not come to rest: %s", why)
 		}
 		before := w.hub.revision()
 		for _, n := range w.nodes {

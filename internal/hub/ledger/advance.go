@@ -40,7 +40,7 @@ func step(i *hub.Intent, now time.Time) Step {
 	case a.Active():
 		left := a.LeaseExpiresAt.Sub(now)
 		s.After = max(left, 0)
-		if left <= 0 {
+		if a.Expired(now) {
 			s.Advance = true
 		} else if i.Live() && a.State == hub.Dispatched {
 			if again := a.DispatchedAt.Add(hub.RedeliverAfter).Sub(now); again > 0 {
