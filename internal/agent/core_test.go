@@ -165,6 +165,24 @@ func TestARejectedConfigLeavesTheOldRunGoing(t *testing.T) {
 	}
 }
 
+func TestTheOldRunGoesOnWhileTheNewConfigWaitsForItsSecret(t *testing.T) {
+	w := newWorld(t, openTestStore(t))
+	mustAccept(t, w, command("orders", 1, hub.Running, "cfg-1", ""))
+	w.settle()
+	w.engine["cfg-2"] = "no secret"
+	mustAccept(t, w, command("orders", 2, hub.Running, "cfg-2", ""))
+	w.settle()
+	want(t, w, "orders", hub.Running, 2, "cfg-1", "secret_missing")
+	wantAttempt(t, w, "orders", hub.AttemptFail, "secret_missing")
+	w.engine["cfg-2"] = "ok"
+	_, wake := w.core.Effects(ctx)
+	if w.now = wake; wake.IsZero() {
+		t.Fatal("it is not asked again")
+	}
+	w.settle()
+	want(t, w, "orders", hub.Running, 2, "cfg-2", "")
+}
+
 func TestARestartIsDoneOnceAndProved(t *testing.T) {
 	w := newWorld(t, openTestStore(t))
 	mustAccept(t, w, command("orders", 1, hub.Running, "cfg-1", ""))

@@ -151,6 +151,10 @@ func (p *pass) check(s *stream, goal *Target) {
 	if s.check != nil && s.check.target.sameVersion(goal) {
 		return // it is being asked
 	}
+	if p.now.Before(s.retryAt) {
+		p.wakeAt(s.retryAt)
+		return
+	}
 	content, ok := p.content(goal)
 	if !ok {
 		return

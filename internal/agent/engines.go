@@ -2,6 +2,7 @@ package agent
 
 import (
 	"maps"
+	"slices"
 
 	"freehold.dev/freehold/internal/agent/engine"
 	"freehold.dev/freehold/internal/agent/engine/benthos"
@@ -10,8 +11,8 @@ import (
 	"freehold.dev/freehold/internal/hub"
 )
 
-// engines makes the engines of this program, and completes what the agent can.
-func (c *Config) engines() (map[hub.Engine]engine.Engine, error) {
+// engines makes the engines of this program, and completes what the agent can. Streams see the node's id as FREEHOLD_NODE.
+func (c *Config) engines(node string) (map[hub.Engine]engine.Engine, error) {
 	if c.Engines != nil {
 		engines := maps.Clone(c.Engines)
 		c.Capabilities = capabilities(engines, c.Capabilities...)
@@ -27,9 +28,10 @@ func (c *Config) engines() (map[hub.Engine]engine.Engine, error) {
 	} else {
 		more = append(more, "cgroup")
 	}
+	env := append(slices.Clone(c.BaseEnvironment), "FREEHOLD_NODE="+node)
 	engines := map[hub.Engine]engine.Engine{
-		hub.EngineProcess: process.New(process.Config{Supervisor: s, Env: c.BaseEnvironment}),
-		hub.EngineBenthos: benthos.New(benthos.Config{Supervisor: s, Command: c.HostCommand, Env: c.BaseEnvironment}),
+		hub.EngineProcess: process.New(process.Config{Supervisor: s, Env: env}),
+		hub.EngineBenthos: benthos.New(benthos.Config{Supervisor: s, Command: c.HostCommand, Env: env}),
 	}
 	c.Capabilities = capabilities(engines, more...)
 	return engines, nil

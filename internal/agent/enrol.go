@@ -47,7 +47,7 @@ func Enrol(ctx context.Context, c Config, e Enrolment) (*Identity, error) {
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	if _, err := c.engines(); err != nil {
+	if _, err := c.engines(e.NodeID); err != nil {
 		return nil, err
 	}
 	s, err := c.openStore(ctx)

@@ -24,14 +24,15 @@ func (c *Core) Checked(ctx context.Context, id, token string, why *hub.Failure) 
 	if s == nil || s.check == nil || s.check.token != token {
 		return
 	}
-	if why == nil || !hopeless(why.Class) {
-		s.check.passed = true // what may pass is found out by starting
+	if why == nil {
+		s.check.passed = true
+		s.failures, s.retryAt = 0, time.Time{}
 		return
 	}
 	ofTarget := s.rec.Failure == nil && s.check.target.Generation == s.rec.Target.Generation
 	s.check = nil
 	if ofTarget {
-		c.failed(s, why, true)
+		c.failed(s, why, true) // what may pass (a secret that is missing) is asked again; the old run goes on
 	}
 	_ = c.save(ctx)
 }

@@ -62,7 +62,7 @@ type chance struct {
 var (
 	propStreams  = []string{"a", "b"}
 	propVersions = []string{"cfg-1", "cfg-2", "cfg-3"}
-	behaviours   = []string{"ok", "ok", "rejected", "rejected late", "fails", "finishes", "slow"}
+	behaviours   = []string{"ok", "ok", "rejected", "rejected late", "fails", "finishes", "slow", "no secret"}
 )
 
 func (c *chance) step() {
@@ -160,7 +160,7 @@ func (c *chance) someRun() {
 func (c *chance) calm() {
 	c.store.full, c.offline, c.store.writes = false, false, 0
 	for version, how := range c.engine {
-		if how == "fails" || how == "slow" || how == "finishes" {
+		if how == "fails" || how == "slow" || how == "finishes" || how == "no secret" {
 			c.engine[version] = "ok"
 		}
 	}

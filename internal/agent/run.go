@@ -21,15 +21,15 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	engines, err := c.engines()
-	if err != nil {
-		return err
-	}
 	s, err := c.openStore(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	engines, err := c.engines(c.nodeID(ctx, s))
+	if err != nil {
+		return err
+	}
 	id, err := c.identity(ctx, s)
 	if err != nil {
 		return unlessEnded(ctx, err)
@@ -53,6 +53,17 @@ func unlessEnded(ctx context.Context, err error) error {
 	default:
 		return err
 	}
+}
+
+// nodeID is the node's id, as far as it is known.
+func (c *Config) nodeID(ctx context.Context, s store.Store) string {
+	if id, err := loadIdentity(ctx, s); err == nil {
+		return id.NodeID
+	}
+	if c.Enrolment != nil {
+		return c.Enrolment.NodeID
+	}
+	return ""
 }
 
 // identity answers who the node is, and enrols it when it has to be.

@@ -81,7 +81,7 @@ type world struct {
 	ids   int
 	runs  map[string]*worldRun
 	// engine tells what an engine does with a version: "ok", "rejected" (told by Check and Start), "rejected late"
-	// (told by a run that ends), "fails", "finishes", "slow".
+	// (told by a run that ends), "no secret" (told by Check and Start, and may pass), "fails", "finishes", "slow".
 	engine  map[string]string
 	offline bool
 
@@ -303,6 +303,7 @@ func (w *world) act(i int) {
 	w.pending = slices.Delete(w.pending, i, i+1)
 	behaviour := w.engine[e.ConfigVersion]
 	rejected := failure(hub.ConfigRejected, "invalid_config", "no")
+	noSecret := failure(hub.Transient, "secret_missing", "not here yet")
 	switch e.Kind {
 	case EffectFetch:
 		if w.offline {
@@ -311,15 +312,24 @@ func (w *world) act(i int) {
 		}
 		w.core.Fetched(ctx, e.ConfigVersion, e.Digest, &agentapi.ConfigContent{Engine: hub.EngineBenthos, Content: content(e.ConfigVersion)}, nil)
 	case EffectCheck:
-		if behaviour == "rejected" {
+		switch behaviour {
+		case "rejected":
 			w.core.Checked(ctx, e.Stream, e.Token, rejected)
+			return
+		case "no secret":
+			w.core.Checked(ctx, e.Stream, e.Token, noSecret)
 			return
 		}
 		w.core.Checked(ctx, e.Stream, e.Token, nil)
 	case EffectStart:
-		if behaviour == "rejected" {
+		switch behaviour {
+		case "rejected":
 			delete(w.runs, e.Token)
 			w.core.Started(ctx, e.Stream, e.Token, rejected)
+			return
+		case "no secret":
+			delete(w.runs, e.Token)
+			w.core.Started(ctx, e.Stream, e.Token, noSecret)
 			return
 		}
 		w.core.Started(ctx, e.Stream, e.Token, nil)
