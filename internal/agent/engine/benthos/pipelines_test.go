@@ -202,6 +202,7 @@ func TestJetStreamToPostgreSQLLosesNothing(t *testing.T) {
 			db.start()
 		}
 		n.kill(r)
+		t.Logf("killed with %d of %d messages stored", db.count("SELECT count(DISTINCT id) FROM orders"), published)
 		if f := r.Err(); f == nil || f.Class != hub.Transient {
 			t.Errorf("failure of a killed stream = %+v", f)
 		}

@@ -175,7 +175,7 @@ func hint(c Content) string {
 }
 
 func startFailure(c Content, err error) error {
-	var failed *supervise.ErrStart
+	var failed *supervise.StartError
 	switch {
 	case errors.Is(err, supervise.ErrShim), !errors.As(err, &failed):
 		return failure(hub.Transient, "start_failed", "%v", err)

@@ -24,7 +24,7 @@ type Process struct {
 	orders     *os.File
 
 	started chan struct{} // closed when the program runs, or failed says why not
-	failed  *ErrStart
+	failed  *StartError
 	pid     int
 	done    chan struct{}
 
@@ -35,11 +35,11 @@ type Process struct {
 	last    Usage
 }
 
-// Start runs a program and answers when it runs, with an [*ErrStart] when it cannot, or when ctx ends (nothing is left
+// Start runs a program and answers when it runs, with an [*StartError] when it cannot, or when ctx ends (nothing is left
 // of it then).
 func (s *Supervisor) Start(ctx context.Context, program Program) (*Process, error) {
 	if err := program.check(); err != nil {
-		return nil, &ErrStart{Program: "", Err: err}
+		return nil, &StartError{Program: "", Err: err}
 	}
 	p := &Process{supervisor: s, program: program, started: make(chan struct{}), done: make(chan struct{})}
 	if err := p.launch(); err != nil {
@@ -160,13 +160,13 @@ func (p *Process) watch(ends []*os.File) {
 func (p *Process) follow(status io.Reader) (gone bool) {
 	decoder := json.NewDecoder(bufio.NewReader(status))
 	running := false
-	settle := func(failed *ErrStart) {
+	settle := func(failed *StartError) {
 		if !running {
 			running, p.failed = true, failed
 			close(p.started)
 		}
 	}
-	defer func() { settle(&ErrStart{Program: p.program.Argv[0], Err: ErrShim}) }()
+	defer func() { settle(&StartError{Program: p.program.Argv[0], Err: ErrShim}) }()
 	for {
 		var e event
 		if decoder.Decode(&e) != nil {
@@ -181,7 +181,7 @@ func (p *Process) follow(status io.Reader) (gone bool) {
 			if e.Errno == 0 {
 				err = errors.New(e.Failed)
 			}
-			settle(&ErrStart{Program: p.program.Argv[0], Err: err})
+			settle(&StartError{Program: p.program.Argv[0], Err: err})
 			gone = true
 		case e.Exited != nil:
 			p.mu.Lock()

@@ -60,16 +60,16 @@ type Exit struct {
 	Stopped bool `json:"stopped,omitempty"`
 }
 
-// ErrStart is why a program could not be started.
-type ErrStart struct {
+// StartError is why a program could not be started.
+type StartError struct {
 	Program string
 	Err     error
 }
 
-func (e *ErrStart) Error() string { return "start " + e.Program + ": " + e.Err.Error() }
+func (e *StartError) Error() string { return "start " + e.Program + ": " + e.Err.Error() }
 
 // Unwrap gives the system's error.
-func (e *ErrStart) Unwrap() error { return e.Err }
+func (e *StartError) Unwrap() error { return e.Err }
 
 // ErrShim says that the shim itself did not start or answer.
 var ErrShim = errors.New("the supervisor of the run did not start")

@@ -213,7 +213,7 @@ func TestProgramThatCannotStartSaysWhy(t *testing.T) {
 	program := shell(token(t), "", func(string, string) {})
 	program.Argv = []string{"/no/such/program"}
 	_, err = s.Start(t.Context(), program)
-	var failed *supervise.ErrStart
+	var failed *supervise.StartError
 	if !errors.As(err, &failed) || !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("error = %v", err)
 	}

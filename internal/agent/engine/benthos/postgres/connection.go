@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redpanda-data/benthos/v4/public/bloblang"
 	"github.com/redpanda-data/benthos/v4/public/service"
 )
 
@@ -81,9 +80,9 @@ func lost(err error) bool {
 		strings.Contains(err.Error(), "conn closed") || strings.Contains(err.Error(), "unexpected EOF")
 }
 
-// arguments runs a mapping that has to give an array.
-func arguments(batch service.MessageBatch, i int, mapping *bloblang.Executor) ([]any, error) {
-	result, err := batch.BloblangQuery(i, mapping)
+// arguments runs a mapping that has to give an array, on a message of a batch.
+func arguments(mapping *service.MessageBatchBloblangExecutor, i int) ([]any, error) {
+	result, err := mapping.Query(i)
 	if err != nil {
 		return nil, fmt.Errorf("args_mapping: %w", err)
 	}

@@ -215,8 +215,9 @@ func (i *input) confirmation(batch service.MessageBatch) (*pgx.Batch, error) {
 	if i.acknowledge == "" {
 		return statements, nil
 	}
+	mapping := batch.BloblangExecutor(i.mapping)
 	for n := range batch {
-		args, err := arguments(batch, n, i.mapping)
+		args, err := arguments(mapping, n)
 		if err != nil {
 			return nil, err
 		}

@@ -82,9 +82,10 @@ func (o *output) WriteBatch(ctx context.Context, batch service.MessageBatch) err
 		}
 		faulty = faulty.Failed(i, err)
 	}
+	mapping := batch.BloblangExecutor(o.mapping)
 	for i := range batch {
 		var err error
-		if args[i], err = arguments(batch, i, o.mapping); err != nil {
+		if args[i], err = arguments(mapping, i); err != nil {
 			fault(i, err)
 		}
 	}
