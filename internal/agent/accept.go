@@ -150,11 +150,16 @@ func invalid(cmd *agentapi.Command) *hub.Failure {
 // tryAgain gives a target that was given up, or waits, another chance at once. It has until the deadline to be ready.
 func (s *stream) tryAgain(deadline time.Time) {
 	s.rec.Failure, s.last, s.check = nil, nil, nil
-	s.failures, s.retryAt, s.halted = 0, time.Time{}, false
+	s.forgive()
 	if s.run != nil && s.run.phase != ready {
 		s.run.deadline = deadline
 	}
 	s.closeAttempt(superseded())
+}
+
+// forgive forgets that runs failed.
+func (s *stream) forgive() {
+	s.failures, s.retryAt, s.halted, s.failing = 0, time.Time{}, false, Target{}
 }
 
 func superseded() *hub.Failure {

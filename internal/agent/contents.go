@@ -129,7 +129,7 @@ const patientFetches = 3
 
 func (c *Core) fetchFailed(s *stream, why *hub.Failure, failures int) {
 	if hopeless(why.Class) && s.rec.Failure == nil {
-		c.failed(s, why, true)
+		c.failed(s, why, s.rec.Target, true)
 		return
 	}
 	s.last = why

@@ -90,6 +90,8 @@ type stream struct {
 	failures   int
 	retryAt    time.Time
 	halted     bool
+	// failing is what failures, retryAt and halted are about: another version is not held up by them.
+	failing Target
 	// last is what went wrong last, until a run is ready.
 	last   *hub.Failure
 	starts int64

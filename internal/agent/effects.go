@@ -86,7 +86,10 @@ func (p *pass) look(s *stream) {
 	if want := s.rec.wanted(); want != nil && want.State == hub.Running && !have(want) {
 		p.fetch(s, want)
 	}
-	now := situation{rec: &s.rec, run: s.run, goal: goal(&s.rec, have), halted: s.halted, retryAt: s.retryAt, now: p.now}
+	now := situation{rec: &s.rec, run: s.run, goal: goal(&s.rec, have), now: p.now}
+	if now.goal != nil && s.failing.sameVersion(now.goal) {
+		now.halted, now.retryAt = s.halted, s.retryAt
+	}
 	now.checked = s.check != nil && s.check.passed && now.goal != nil && s.check.target.sameVersion(now.goal)
 	switch now.decide() {
 	case stepCheck:
@@ -187,6 +190,9 @@ func (p *pass) start(s *stream, goal *Target) {
 		return
 	}
 	p.undo[s] = s.copy()
+	if !s.failing.sameVersion(goal) {
+		s.forgive()
+	}
 	run := &running{
 		token: c.config.NewID(), target: *goal, engine: c.contents[goal.content()],
 		phase: launching, deadline: p.now.Add(c.timing.ReadyWithin),

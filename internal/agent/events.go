@@ -32,7 +32,7 @@ func (c *Core) Checked(ctx context.Context, id, token string, why *hub.Failure) 
 	ofTarget := s.rec.Failure == nil && s.check.target.Generation == s.rec.Target.Generation
 	s.check = nil
 	if ofTarget {
-		c.failed(s, why, true) // what may pass (a secret that is missing) is asked again; the old run goes on
+		c.failed(s, why, s.rec.Target, true) // what may pass (a secret that is missing) is asked again; the old run goes on
 	}
 	_ = c.save(ctx)
 }
@@ -101,7 +101,7 @@ func (c *Core) ended(s *stream, why *hub.Failure) {
 	}
 	ofTarget := s.rec.Failure == nil && run.target.sameVersion(&s.rec.Target)
 	if why != nil {
-		c.failed(s, why, ofTarget)
+		c.failed(s, why, run.target, ofTarget)
 		return
 	}
 	s.rec.Finished = run.target.Generation
@@ -111,19 +111,24 @@ func (c *Core) ended(s *stream, why *hub.Failure) {
 	s.interruptActions()
 }
 
-// failed deals with what went wrong. When trying again would not help, a target that was never reached is given up for
+// failed deals with what went wrong with a generation. When trying again would not help, a target that was never reached is given up for
 // what was reached before it, and one that was reached waits for the hub's next word, or the next boot. Everything
 // else is tried again, with a growing delay.
-func (c *Core) failed(s *stream, why *hub.Failure, ofTarget bool) {
+func (c *Core) failed(s *stream, why *hub.Failure, of Target, ofTarget bool) {
 	if ofTarget {
 		s.closeAttempt(why)
 	}
 	if ofTarget && hopeless(why.Class) && !s.rec.reached() {
 		s.rec.Failure, s.dirty = cloneFailure(why), true
-		s.last, s.failures, s.retryAt, s.halted = nil, 0, time.Time{}, false
+		s.last = nil
+		s.forgive()
 		s.interruptActions()
 		return
 	}
+	if !s.failing.sameVersion(&of) {
+		s.forgive()
+	}
+	s.failing = of
 	s.last, s.halted = cloneFailure(why), hopeless(why.Class)
 	s.retryAt = c.config.Now().Add(c.backoff(s.failures, c.timing.RestartMin, c.timing.RestartMax))
 	s.failures++
