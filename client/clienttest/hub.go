@@ -253,7 +253,11 @@ func (s *Server) hubRegister(w http.ResponseWriter, r *http.Request) {
 func (s *Server) hubEnrolment(w http.ResponseWriter, r *http.Request) {
 	var in client.EnrolmentRequest
 	_ = json.NewDecoder(r.Body).Decode(&in)
-	if s.known(w, r) {
+	switch {
+	case !s.known(w, r):
+	case s.hub.nodes[r.PathValue("node")].Deleting:
+		refuseHub(w, 409, client.CodeNodeDeleting, fmt.Sprintf("node %q is being deleted", r.PathValue("node")), nil)
+	default:
 		s.enrolment(w, 201, r.PathValue("node"), in.EnrolmentTTLSeconds)
 	}
 }
