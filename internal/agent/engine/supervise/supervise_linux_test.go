@@ -336,6 +336,14 @@ func TestNothingOutlivesAKilledAgent(t *testing.T) {
 	_ = agent.Wait()
 	eventually(t, "the main process' end", func() bool { return !alive(t, pids["main"]) })
 	eventually(t, "the detached process' end", func() bool { return !alive(t, pids["detached"]) })
+	s, err := newSupervisor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As the next agent does; only the run's cgroup is left.
+	if err := s.Clean(t.Context(), []string{token(t)}); err != nil {
+		t.Error(err)
+	}
 }
 
 func parent(t *testing.T, pid int) int {
