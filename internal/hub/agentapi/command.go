@@ -105,17 +105,20 @@ func idle(c *protocol.Commands) bool {
 	return len(c.Commands) == 0 && len(c.Requests) == 0 && !c.FullRequired
 }
 
-// work takes what there is for the node now. owed tells that it owes a full report and it is not its turn to be asked.
+// work takes what there is for the node now. owed tells that it owes a full report and it is not its turn to be asked. It takes
+// no transaction to find nothing, unless the poll was woken for work.
 func (s *service) work(ctx context.Context, poll *presence.Poll) (out *protocol.Commands, owed bool, err error) {
 	c := sessionOf(ctx)
 	out = &protocol.Commands{Commands: []protocol.Command{}}
-	due := false
-	err = s.view(ctx, func(r store.Reader, n *hub.Node) (err error) {
-		due, owed, err = s.Ledger.HasWork(r, n.Name, c.boot())
-		return err
-	})
-	if err != nil {
-		return nil, false, err
+	due := poll.Expects()
+	if !due {
+		err = s.view(ctx, func(r store.Reader, n *hub.Node) (err error) {
+			due, owed, err = s.Ledger.HasWork(r, n.Name, c.boot())
+			return err
+		})
+		if err != nil {
+			return nil, false, err
+		}
 	}
 	if due {
 		var commands []protocol.Command

@@ -64,13 +64,16 @@ func (s *service) take(ctx context.Context, p *presence.Reporting, b *protocol.R
 			return &hub.StaleReportError{Cursor: hub.Cursor{Boot: n.Status.Boot, ReportSeq: p.Cursor.ReportSeq}}
 		})
 	}
-	changes := false
-	err = s.view(ctx, func(r store.Reader, n *hub.Node) (err error) {
-		changes, out.FullRequired, err = s.Ledger.ReportChanges(r, n.Name, b)
-		return err
-	})
-	if err != nil || !changes {
-		return out, err
+	// What became of a command is new. Only full reports, and those of streams, may say again what is known.
+	if len(b.Attempts) == 0 || b.Full {
+		changes := false
+		err = s.view(ctx, func(r store.Reader, n *hub.Node) (err error) {
+			changes, out.FullRequired, err = s.Ledger.ReportChanges(r, n.Name, b)
+			return err
+		})
+		if err != nil || !changes {
+			return out, err
+		}
 	}
 	err = s.update(ctx, func(tx store.Tx, n *hub.Node) (err error) {
 		out, err = s.Ledger.Report(tx, n.Name, b)

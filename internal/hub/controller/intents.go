@@ -20,7 +20,7 @@ type Intents struct{ Config }
 func (c *Intents) Controller() reconcile.Controller {
 	return reconcile.Controller{
 		Name: IntentsName, Reconciler: c, Workers: 4, Debounce: intentsQuiet,
-		Sources: []reconcile.Source{{Query: openOperations()}},
+		Sources: []reconcile.Source{{Query: openOperations(), ForgetGone: true}},
 	}
 }
 

@@ -12,6 +12,8 @@ type Poll struct {
 	registry *Registry
 	node     *node
 	wake     chan struct{}
+	// work: it was woken for work.
+	work bool
 }
 
 // Poll registers a waiting request. A node has one at a time: an earlier one, whose agent has most likely gone, is
@@ -37,6 +39,15 @@ func (p *Poll) signal() {
 
 // Wake receives when there may be work, or when another poll has replaced this one.
 func (p *Poll) Wake() <-chan struct{} { return p.wake }
+
+// Expects tells whether [Registry.Wake] has woken the poll since the last call.
+func (p *Poll) Expects() bool {
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
+	expects := p.work
+	p.work = false
+	return expects
+}
 
 // Replaced tells that a later poll of the node has taken this one's place, or that the node is not known any more.
 func (p *Poll) Replaced() bool {
@@ -98,6 +109,7 @@ func (r *Registry) Wake(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := r.nodes[name]; n != nil && n.poll != nil {
+		n.poll.work = true
 		n.poll.signal()
 	}
 }

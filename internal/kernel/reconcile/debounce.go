@@ -55,6 +55,16 @@ func (d *debouncer) now(key string) {
 	d.add(key)
 }
 
+// drop forgets a key that is postponed.
+func (d *debouncer) drop(key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p, ok := d.pending[key]; ok {
+		p.timer.Stop()
+		delete(d.pending, key)
+	}
+}
+
 func (d *debouncer) fire(key string, p *postponed) {
 	d.mu.Lock()
 	// A timer that was reset while it fired comes here twice; only the one that is still pending counts.

@@ -59,6 +59,9 @@ type Source struct {
 	// Keys answers the keys that an event concerns. It has to be pure: same object, same keys. When an object's
 	// keys change, the old ones are woken as well as the new ones. Nil: the object's name is the key.
 	Keys func(store.Event) []string
+	// ForgetGone: an object that leaves the query needs no run. Runs of its keys that wait for the sources to be quiet
+	// are dropped, unless another change asks for them.
+	ForgetGone bool
 }
 
 // Controller is a reconciler with what wakes it and how it is run.

@@ -197,6 +197,28 @@ func TestDebounceWaitsForQuietButNotForEver(t *testing.T) {
 	})
 }
 
+func TestWhatIsGoneWhileItWaitsForQuietNeedsNoRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder(nil)
+		s := newFakeStore()
+		sources := things()
+		sources[0].ForgetGone = true
+		running(t, s, Controller{Name: "c", Sources: sources, Reconciler: r, Debounce: 2 * time.Second})
+		s.set("a", nil)
+		s.set("b", nil)
+		pass(time.Second)
+		s.delete("a")
+		pass(10 * time.Second)
+		expectRuns(t, r, "b@2s")
+		s.set("a", nil) // it comes again
+		pass(10 * time.Second)
+		expectRuns(t, r, "a@13s")
+		s.delete("a")
+		pass(10 * time.Second)
+		expectRuns(t, r, "")
+	})
+}
+
 func TestWakeRunsAtOnceAndOnceMoreWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder(func(_ string, n int) (Result, error) {

@@ -34,7 +34,7 @@ func newRunner(c Controller, s Store, log *slog.Logger) *runner {
 	r.debounce = newDebouncer(c.Debounce, c.MaxDebounce, r.queue.Add)
 	for _, src := range c.Sources {
 		r.followers = append(r.followers, &follower{
-			source: src, store: s, log: r.log, changed: r.debounce.touch, initial: r.debounce.now,
+			source: src, store: s, log: r.log, changed: r.debounce.touch, initial: r.debounce.now, gone: r.debounce.drop,
 		})
 	}
 	r.metrics = newMetrics(c.Name, func() float64 { return float64(r.queue.Len()) })

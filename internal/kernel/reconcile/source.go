@@ -28,8 +28,8 @@ type follower struct {
 	source Source
 	store  Store
 	log    *slog.Logger
-	// changed gets keys of changes, initial gets keys of a snapshot.
-	changed, initial func(key string)
+	// changed gets keys of changes, initial gets keys of a snapshot, gone those of objects that need no run any more.
+	changed, initial, gone func(key string)
 
 	mu   sync.Mutex
 	keys map[string][]string
@@ -130,12 +130,16 @@ func (f *follower) change(e store.Event) {
 		f.keys[e.Object.Name] = keys
 	}
 	f.mu.Unlock()
+	wake := f.changed
+	if e.Type == store.Deleted && f.source.ForgetGone {
+		wake = f.gone
+	}
 	for _, k := range keys {
-		f.changed(k)
+		wake(k)
 	}
 	for _, k := range before {
 		if !slices.Contains(keys, k) {
-			f.changed(k)
+			wake(k)
 		}
 	}
 }

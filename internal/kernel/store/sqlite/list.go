@@ -119,9 +119,13 @@ func common(requirements labels.Requirements) bool {
 	return len(requirements) <= maxCommon && !slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return len(r.ValuesUnsorted()) > 1 })
 }
 
+// limitSQL takes the limit as an argument. SQLite looks at the value of a bare "LIMIT ?" when it compiles a statement, and so
+// compiles it again for each value.
+const limitSQL = " LIMIT 0 + ?"
+
 func (p *plan) pageSQL() string {
 	return "SELECT o.id, o.data FROM (SELECT d.id, d.name FROM " + p.from + " AS d WHERE " + strings.Join(p.where, " AND ") +
-		" ORDER BY " + p.order + " LIMIT ? OFFSET ?) AS d CROSS JOIN objects AS o ON o.id = d.id ORDER BY " + p.order
+		" ORDER BY " + p.order + limitSQL + " OFFSET ?) AS d CROSS JOIN objects AS o ON o.id = d.id ORDER BY " + p.order
 }
 
 func (p *plan) countSQL() string {

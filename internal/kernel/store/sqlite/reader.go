@@ -148,7 +148,7 @@ func (r *reader) Scan(table string, s store.Scan) ([]store.Entry, error) {
 		sql += " DESC"
 	}
 	if s.Limit > 0 {
-		sql, args = sql+" LIMIT ?", append(args, s.Limit)
+		sql, args = sql+limitSQL, append(args, s.Limit)
 	}
 	var entries []store.Entry
 	err := r.conn.query(func(row row) error {
