@@ -10,6 +10,9 @@ func (a *Attempt) sent() bool {
 	return a != nil && (a.State == Dispatched || a.State == Acknowledged || a.State == Ambiguous)
 }
 
+// doubtful tells whether nobody answered the attempt in time.
+func (a *Attempt) doubtful() bool { return a != nil && a.State == Ambiguous }
+
 // Expired tells whether the lease of an active attempt has run out.
 func (a *Attempt) Expired(now time.Time) bool {
 	return a.Active() && due(now, a.LeaseExpiresAt, AckLease)

@@ -72,7 +72,7 @@ func compare(o *Observed, intent *Intent, p Presence) (ConvergenceState, string)
 func underway(o *Observed, intent *Intent, p Presence) (ConvergenceState, string) {
 	offline := p != PresenceOnline
 	switch {
-	case intent.AwaitReport != nil:
+	case intent.AwaitReport != nil && intent.Attempt.doubtful():
 		return Degraded, ReasonAmbiguous
 	case intent.Attempt.Active() && offline:
 		return Applying, ReasonNodeOffline

@@ -42,6 +42,7 @@ func TestConvergenceComparesDesiredAndObserved(t *testing.T) {
 		{"sent, then offline", older, &Intent{State: Converging, Attempt: active}, PresenceOffline, Applying, ReasonNodeOffline},
 		{"acknowledged", older, &Intent{State: Converging, Attempt: &Attempt{State: Acknowledged}}, PresenceOnline, Applying, ""},
 		{"succeeded and not shown yet", older, &Intent{State: Converging, Attempt: &Attempt{State: Succeeded}}, PresenceOnline, Applying, ""},
+		{"succeeded, and a report has to show it", older, &Intent{State: Converging, Attempt: &Attempt{State: Succeeded}, AwaitReport: &noon}, PresenceOnline, Applying, ""},
 		{"taken over, fails", broken, &Intent{State: Converging, Attempt: &Attempt{State: Succeeded}}, PresenceOnline, Degraded, "exit_status"},
 		{"the config version before runs on", rejected, &Intent{State: Converging, Attempt: &Attempt{State: Succeeded}}, PresenceOnline, Degraded, "invalid_config"},
 		{"finished after it was reached", finished, &Intent{State: Converged}, PresenceOnline, Degraded, "finished"},

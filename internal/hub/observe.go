@@ -142,7 +142,8 @@ func (i *Intent) behind(now time.Time, e Evidence) bool {
 	a := i.Attempt
 	switch {
 	case i.State == Converged:
-		// It had: it lost its disk. An action that was proven is not asked for again.
+		// It had: it lost its disk. An action that was proven is not asked for again, and the way back has a budget of its own.
+		i.Retry.Count = 0
 		i.reopen(now)
 	case i.State == Blocked && i.Failure != nil && i.Failure.Code == CodeNodeAhead:
 		i.reopen(now)

@@ -120,11 +120,11 @@ func (i *Intent) failed(now time.Time, f Failure, jitter float64) {
 // retried.
 func (c Class) Blocks() bool { return c == Permanent || c == Incompatible || c == ConfigRejected }
 
-// RetryDelay is how long to wait after the n-th failed try: from [RetryMin], doubling up to [RetryMax], the upper half
-// of it spread by jitter in [0,1).
+// RetryDelay is how long to wait after the n-th failed try: from [RetryMin] to twice that after the first, doubling up to
+// [RetryMax], the upper half of it spread by jitter in [0,1).
 func RetryDelay(n int, jitter float64) time.Duration {
 	d := RetryMax
-	if doublings := max(n-1, 0); doublings < 20 {
+	if doublings := max(n, 1); doublings < 20 {
 		d = min(RetryMin<<doublings, RetryMax)
 	}
 	return d/2 + time.Duration(math.Max(0, math.Min(jitter, 1))*float64(d/2))

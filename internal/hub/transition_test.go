@@ -215,16 +215,35 @@ func TestAnUnavailableNodeCostsNoBudget(t *testing.T) {
 	}
 }
 
+func TestANodeThatForgetsHasTheWholeBudgetAgain(t *testing.T) {
+	i := fresh("")
+	for range RetryBudget - 1 {
+		i.Dispatch(noon, "attempt", Boot{ID: "boot"})
+		i.Fail(noon, Failure{Class: Transient, Code: "start_failed"}, 0)
+	}
+	i.Dispatch(noon, "attempt", Boot{ID: "boot"})
+	i.Observe(noon, seen(Running, 4, "cfg-2"), Evidence{Boot: "boot"})
+	if i.State != Converged || i.Retry.Count != RetryBudget-1 {
+		t.Fatalf("it is %s after %d tries", i.State, i.Retry.Count)
+	}
+	i.Observe(noon, seen(Absent, 0, ""), Evidence{Boot: "boot", Full: true})
+	i.Dispatch(noon, "attempt", Boot{ID: "boot"})
+	i.Fail(noon, Failure{Class: Transient, Code: "start_failed"}, 0)
+	if i.State != Retrying || i.Retry.Count != 1 {
+		t.Errorf("it is %s after %d tries: what it took months ago is of another failure", i.State, i.Retry.Count)
+	}
+}
+
 func TestRetryDelayIsBounded(t *testing.T) {
 	for n := range 100 {
 		for _, jitter := range []float64{-1, 0, 0.5, 0.999, 2} {
-			if d := RetryDelay(n, jitter); d < RetryMin/2 || d > RetryMax {
+			if d := RetryDelay(n, jitter); d < RetryMin || d > RetryMax {
 				t.Errorf("RetryDelay(%d, %v) = %v", n, jitter, d)
 			}
 		}
 	}
-	if RetryDelay(1, 1) != RetryMin || RetryDelay(64, 1) != RetryMax {
-		t.Errorf("from %v to %v", RetryDelay(1, 1), RetryDelay(64, 1))
+	if RetryDelay(1, 0) != RetryMin || RetryDelay(1, 1) != 2*RetryMin || RetryDelay(2, 0) != 2*RetryMin || RetryDelay(64, 1) != RetryMax {
+		t.Errorf("from %v, %v, %v to %v", RetryDelay(1, 0), RetryDelay(1, 1), RetryDelay(2, 0), RetryDelay(64, 1))
 	}
 }
 

@@ -51,8 +51,8 @@ func TestWhatAnIntentNeedsNext(t *testing.T) {
 	a.broken = &hub.Failure{Class: hub.Transient, Code: "start_failed"}
 	a.act()
 	a.tell(false)
-	expect(i.ID, Step{Node: "n", After: hub.RetryMin * 3 / 4})
-	w.now = w.now.Add(hub.RetryMin)
+	expect(i.ID, Step{Node: "n", After: hub.RetryMin * 3 / 2})
+	w.now = w.now.Add(2 * hub.RetryMin)
 	expect(i.ID, Step{Node: "n", WakeNode: true})
 	again, _ := a.poll()
 	a.take(again[0])

@@ -416,7 +416,7 @@ func TestFailuresAreRetriedOrBlock(t *testing.T) {
 	if commands, _ := a.poll(); len(commands) > 0 {
 		t.Fatal("it is tried again at once")
 	}
-	w.now = w.now.Add(hub.RetryMin)
+	w.now = w.now.Add(2 * hub.RetryMin)
 	a.work()
 	if got := w.intent(i.ID); got.State != hub.Retrying || got.Retry.Count != 2 || got.Attempts != 2 {
 		t.Fatalf("it is %+v", got)
