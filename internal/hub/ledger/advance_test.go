@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -167,6 +168,28 @@ func TestTheNameOfAForgottenRestartIsFree(t *testing.T) {
 	}
 	w.declare("n", "orders", hub.Running)
 	a.work()
+	w.now = w.now.Add(KeepIntents + time.Second)
+	w.trim()
+	if _, err := w.tryDeclare(named); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheNameOfARestartOutlivesItsNode(t *testing.T) {
+	w := newWorld(t)
+	named := Mutation{Node: "n", Resource: "orders", Verb: hub.Restart, ActionID: "nightly"}
+	w.online("n")
+	w.declare("n", "orders", hub.Running)
+	if _, err := w.tryDeclare(named); err != nil {
+		t.Fatal(err)
+	}
+	w.delete("n", true)
+	w.online("n")
+	w.declare("n", "orders", hub.Running)
+	var invalid *hub.ValidationError
+	if _, err := w.tryDeclare(named); !errors.As(err, &invalid) {
+		t.Fatalf("the machine may have run it: %v", err)
+	}
 	w.now = w.now.Add(KeepIntents + time.Second)
 	w.trim()
 	if _, err := w.tryDeclare(named); err != nil {

@@ -54,7 +54,7 @@ func (l *Ledger) Declare(tx store.Tx, m Mutation) (*hub.Intent, error) {
 	if err := m.Match.Check(m.Node, m.Resource, spec.Generation()); err != nil {
 		return nil, err
 	}
-	target, err := l.target(tx, node, s, &m)
+	target, err := l.target(tx, s, &m)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (l *Ledger) Declare(tx store.Tx, m Mutation) (*hub.Intent, error) {
 }
 
 // target is what the mutation asks for, but for its generation.
-func (l *Ledger) target(tx store.Tx, node *hub.Node, s *stream, m *Mutation) (hub.Desired, error) {
+func (l *Ledger) target(tx store.Tx, s *stream, m *Mutation) (hub.Desired, error) {
 	var was hub.Desired
 	declared := s != nil && s.Spec.Desired != nil
 	if declared {
@@ -95,14 +95,14 @@ func (l *Ledger) target(tx store.Tx, node *hub.Node, s *stream, m *Mutation) (hu
 			return was, hub.ErrNotRunning
 		}
 		d.State, d.ConfigVersion, d.ConfigDigest = was.State, was.ConfigVersion, was.ConfigDigest
-		return d, l.nameAction(tx, node, s, m, &d)
+		return d, l.nameAction(tx, s, m, &d)
 	}
 	return d, check(tx, m.Resource, &d, &was)
 }
 
 // nameAction gives a restart its id, which is the stream's only one for ever: a node would take a second of the same
 // name for done.
-func (l *Ledger) nameAction(tx store.Tx, node *hub.Node, s *stream, m *Mutation, d *hub.Desired) error {
+func (l *Ledger) nameAction(tx store.Tx, s *stream, m *Mutation, d *hub.Desired) error {
 	if d.ActionID = m.ActionID; d.ActionID == "" {
 		d.ActionID = "restart-" + l.cfg.NewID()
 		return nil
@@ -114,16 +114,17 @@ func (l *Ledger) nameAction(tx store.Tx, node *hub.Node, s *stream, m *Mutation,
 	if o := s.Status.Observed; o != nil && (slices.Contains(o.CompletedActions, d.ActionID) || slices.Contains(o.InterruptedActions, d.ActionID)) {
 		return used
 	}
-	generation := strconv.FormatInt(s.Spec.Generation()+1, 10)
-	err := tx.Claim(claimAction, actionKey(node.UID, m.Resource, d.ActionID), generation)
+	owner := s.UID + "/" + strconv.FormatInt(s.Spec.Generation()+1, 10)
+	err := tx.Claim(claimAction, actionKey(m.Node, m.Resource, d.ActionID), owner)
 	if errors.Is(err, store.ErrClaimed) {
 		return used
 	}
 	return err
 }
 
-func actionKey(nodeUID, resource, action string) string {
-	return nodeUID + "/" + resource + "/" + action
+// actionKey names the node by its id, not by its UID: a machine that is registered anew may still know the actions that it ran.
+func actionKey(node, resource, action string) string {
+	return hub.StreamName(node, resource) + "/" + action
 }
 
 // check validates a target against the config versions that exist.

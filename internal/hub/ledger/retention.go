@@ -152,12 +152,5 @@ func releaseAction(tx store.Tx, i *hub.Intent) error {
 	if i.Desired.ActionID == "" {
 		return nil
 	}
-	node, err := tx.Get(hub.Nodes.Kind.Name, i.Node)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return tx.Release(claimAction, actionKey(node.UID, i.Resource, i.Desired.ActionID))
+	return tx.Release(claimAction, actionKey(i.Node, i.Resource, i.Desired.ActionID))
 }
