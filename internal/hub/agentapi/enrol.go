@@ -10,6 +10,7 @@ import (
 	protocol "freehold.dev/freehold/client/agentapi"
 	"freehold.dev/freehold/internal/audit"
 	"freehold.dev/freehold/internal/hub"
+	"freehold.dev/freehold/internal/hub/problem"
 	"freehold.dev/freehold/internal/kernel/rest"
 	"freehold.dev/freehold/internal/kernel/store"
 )
@@ -62,18 +63,18 @@ func (s *service) enrol(ctx context.Context, in *enrolInput) (*enrolOutput, erro
 		if n, err = s.Ledger.Enrol(tx, b); err != nil {
 			return err
 		}
-		entry := s.enrolment(ctx, b)
-		entry.UID, entry.Outcome = n.UID, audit.Accepted
+		entry := s.asked(ctx, "enrol-agent", b.NodeID)
+		entry.Principal, entry.UID = principal(n.Name), n.UID
 		return audit.Append(tx, entry)
 	})
+	if errors.Is(err, hub.ErrNodeDeleting) {
+		s.metrics.enrolment(outcomeRefused)
+		s.tellRefused(ctx, "enrol-agent", b.NodeID, problem.CodeNodeDeleting)
+	}
 	if errors.Is(err, hub.ErrEnrolment) {
 		s.throttle.failed(remote)
 		s.metrics.enrolment(outcomeRefused)
-		if s.Audit != nil {
-			entry := s.enrolment(ctx, b)
-			entry.Outcome, entry.Code = audit.Rejected, protocol.CodeEnrolmentRefused
-			s.Audit(entry)
-		}
+		s.tellRefused(ctx, "enrol-agent", b.NodeID, protocol.CodeEnrolmentRefused)
 		s.Logger.WarnContext(ctx, "an enrolment was refused", slog.String("node", b.NodeID), slog.String("remote", remote))
 	}
 	if err != nil {
@@ -86,11 +87,25 @@ func (s *service) enrol(ctx context.Context, in *enrolInput) (*enrolOutput, erro
 	return s.credentials(n)
 }
 
-// enrolment begins the audit entry of an enrolment. It has no principal: nobody vouches for the caller but the token.
-func (s *service) enrolment(ctx context.Context, b *protocol.EnrolRequest) audit.Entry {
+// principal of what a node did, in the audit.
+func principal(node string) string { return "node:" + node }
+
+// asked begins the audit entry of a request for a node's credentials. Its principal is nobody, until the caller is known to
+// speak for the node.
+func (s *service) asked(ctx context.Context, action, node string) audit.Entry {
 	e := audit.Of(ctx, "")
-	e.Time, e.Action, e.Kind, e.Name = s.Now().UTC(), "enrol-agent", "node", b.NodeID
+	e.Time, e.Action, e.Kind, e.Name = s.Now().UTC(), action, "node", node
 	return e
+}
+
+// tellRefused audits that nobody knows who asked for a node's credentials and did not get them.
+func (s *service) tellRefused(ctx context.Context, action, node, code string) {
+	if s.Audit == nil {
+		return
+	}
+	e := s.asked(ctx, action, node)
+	e.Outcome, e.Code = audit.Rejected, code
+	s.Audit(e)
 }
 
 func (s *service) credentials(n *hub.Node) (*enrolOutput, error) {

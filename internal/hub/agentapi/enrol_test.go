@@ -12,6 +12,7 @@ import (
 	"freehold.dev/freehold/internal/audit"
 	"freehold.dev/freehold/internal/hub"
 	"freehold.dev/freehold/internal/hub/agentapi"
+	"freehold.dev/freehold/internal/hub/problem"
 	"freehold.dev/freehold/internal/kernel/store"
 )
 
@@ -35,7 +36,7 @@ func TestEnrolmentMakesTheNodeKnownWithItsKey(t *testing.T) {
 		t.Errorf("after its first report the node is %s", got)
 	}
 	page, err := audit.List(t.Context(), w.store, audit.Filter{Resource: "node/node-a"}, 0, 10)
-	if err != nil || page.Total != 1 || page.Entries[0].Action != "enrol-agent" || page.Entries[0].Outcome != audit.Accepted {
+	if err != nil || page.Total != 1 || page.Entries[0].Action != "enrol-agent" || page.Entries[0].Outcome != audit.Accepted || page.Entries[0].Principal != "node:node-a" {
 		t.Errorf("audited: %+v, %v", page, err)
 	}
 }
@@ -193,6 +194,33 @@ func TestANewEnrolmentEndsWhatTheOldOneGave(t *testing.T) {
 	_, err = old.client.Commands(t.Context(), 0)
 	wantCode(t, err, http.StatusUnauthorized, protocol.CodeNotEnrolled)
 	fresh.report(true)
+}
+
+func TestANodeThatIsBeingDeletedTakesNoEnrolment(t *testing.T) {
+	w := newWorld(t)
+	a := w.online("node-a")
+	version := w.publish(content(1))
+	w.declare(mutation("node-a", "orders", hub.Running, version))
+	var token string
+	w.update(func(tx store.Tx) error {
+		var e hub.Enrolment
+		token, e = w.ledger.NewEnrolment(0)
+		if _, err := w.ledger.RenewEnrolment(tx, "node-a", e); err != nil {
+			return err
+		}
+		gone, err := w.ledger.DeleteNode(tx, ledgerDeletion("node-a"))
+		if gone {
+			t.Error("the node had a stream to stop")
+		}
+		return err
+	})
+	b := w.newAgent("node-a")
+	_, err := b.client.Enrol(t.Context(), b.enrolment(token))
+	wantCode(t, err, http.StatusConflict, problem.CodeNodeDeleting)
+	if len(w.audited) != 1 || w.audited[0].Action != "enrol-agent" || w.audited[0].Code != problem.CodeNodeDeleting || w.audited[0].Principal != "" {
+		t.Errorf("audited: %+v", w.audited)
+	}
+	a.report(false)
 }
 
 func TestADeletedNodeIsNotEnrolledAnyMore(t *testing.T) {

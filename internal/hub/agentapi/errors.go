@@ -27,6 +27,8 @@ func (s *service) problem(err error) *rest.Problem {
 		return refused(http.StatusConflict, protocol.CodeFullReportRequired, err.Error(), nil)
 	case errors.Is(err, hub.ErrEnrolment):
 		return refused(http.StatusForbidden, protocol.CodeEnrolmentRefused, err.Error(), nil)
+	case errors.Is(err, hub.ErrNodeDeleting):
+		return refused(http.StatusConflict, problem.CodeNodeDeleting, err.Error(), nil)
 	case errors.Is(err, hub.ErrNotEnrolled):
 		return refused(http.StatusUnauthorized, protocol.CodeNotEnrolled, err.Error(), nil)
 	case errors.Is(err, hub.ErrSessionSuperseded):

@@ -14,6 +14,7 @@ import (
 	"freehold.dev/freehold/internal/audit"
 	"freehold.dev/freehold/internal/hub"
 	"freehold.dev/freehold/internal/hub/ledger"
+	"freehold.dev/freehold/internal/hub/problem"
 	"freehold.dev/freehold/internal/kernel/rest"
 	"freehold.dev/freehold/internal/kernel/store"
 )
@@ -88,6 +89,7 @@ func (s *service) prove(ctx context.Context, c *claims, b *protocol.SessionReque
 		!ed25519.Verify(key, protocol.SessionStatement(b.NodeID, b.BootID, b.Challenge), signature) {
 		s.throttle.failed(rest.Request(ctx).RemoteAddr)
 		s.metrics.session(outcomeRefused)
+		s.tellRefused(ctx, "renew-agent-session", c.Subject, problem.CodeUnauthorized)
 		return unauthorized("the signature is not the node's: the key that it enrolled with has to sign")
 	}
 	return nil
@@ -143,8 +145,8 @@ func (s *service) conflict(ctx context.Context, c *claims, boot hub.Boot, sign e
 		if err != nil || !came {
 			return err
 		}
-		entry := audit.Of(ctx, "node:"+c.Subject)
-		entry.Time, entry.Action, entry.Kind, entry.Name, entry.UID = s.Now().UTC(), "renew-agent-session", "node", c.Subject, c.NodeUID
+		entry := s.asked(ctx, "renew-agent-session", c.Subject)
+		entry.Principal, entry.UID = principal(c.Subject), c.NodeUID
 		entry.Outcome, entry.Code = audit.Rejected, protocol.CodeIdentityConflict
 		return audit.Append(tx, entry)
 	})

@@ -35,6 +35,9 @@ func TestARenewalNeedsTheNodesKey(t *testing.T) {
 	thief := a.clone() // has the refresh credential, not the key
 	_, thief.key, _ = ed25519.GenerateKey(nil)
 	wantCode(t, thief.renew(), http.StatusUnauthorized, protocol.CodeUnauthorized)
+	if len(w.audited) != 1 || w.audited[0].Action != "renew-agent-session" || w.audited[0].Outcome != audit.Rejected || w.audited[0].Resource() != "node/node-a" {
+		t.Errorf("audited: %+v", w.audited)
+	}
 }
 
 func TestARenewalByTheSameBootWritesNothing(t *testing.T) {
@@ -302,7 +305,7 @@ func TestAnOlderBootThatLivesOnIsNoticed(t *testing.T) {
 	if c == nil || !strings.Contains(c.Message, "127.0.0.1") {
 		t.Fatalf("the node's conditions are %+v", w.node("node-a").Status.Conditions)
 	}
-	page, err := audit.List(t.Context(), w.store, audit.Filter{Principal: "node:node-a"}, 0, 10)
+	page, err := audit.List(t.Context(), w.store, audit.Filter{Principal: "node:node-a", Outcome: audit.Rejected}, 0, 10)
 	if err != nil || page.Total != 1 || page.Entries[0].Code != protocol.CodeIdentityConflict {
 		t.Errorf("audited: %+v, %v", page, err)
 	}
