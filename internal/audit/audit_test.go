@@ -141,30 +141,40 @@ func TestRetentionIsByAgeByNumberAndForStrangersApart(t *testing.T) {
 	}
 }
 
-// brittle refuses updates while it is broken.
+// brittle refuses updates while it is broken, and tells of each one.
 type brittle struct {
 	store.Store
-	broken atomic.Bool
+	broken  atomic.Bool
+	refused chan struct{}
 }
 
 func (b *brittle) Update(ctx context.Context, f func(store.Tx) error) error {
 	if b.broken.Load() {
+		select {
+		case b.refused <- struct{}{}:
+		default:
+		}
 		return store.ErrFull
 	}
 	return b.Store.Update(ctx, f)
 }
 
 func TestTheRecorderOutlastsAFullStoreAndItsOwnEnd(t *testing.T) {
-	b := &brittle{Store: open(t)}
+	b := &brittle{Store: open(t), refused: make(chan struct{}, 1)}
 	b.broken.Store(true)
 	r := audit.NewRecorder(b, slog.New(slog.DiscardHandler), func() time.Time { return start })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	r.Record(entry(0, "ann", "set", "stream", "a/b", audit.Rejected))
-	b.broken.Store(false)
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
+	select {
+	case <-b.refused:
+	case <-deadline.C:
+		t.Fatal("the entry was not tried to be recorded")
+	}
+	b.broken.Store(false)
 	for {
 		if _, total := ids(t, b, audit.Filter{}, 0, 10); total == 1 {
 			break
