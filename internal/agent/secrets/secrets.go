@@ -5,6 +5,7 @@ package secrets
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -66,6 +67,6 @@ func (s Store) fromFile(path string) (string, error) {
 	case info.Size() > MaxSize:
 		return "", fmt.Errorf("%s is larger than %d bytes", path, MaxSize)
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := io.ReadAll(io.LimitReader(f, MaxSize))
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
