@@ -63,6 +63,7 @@ func (d *driver) wake() {
 func (d *driver) run(ctx context.Context) {
 	for {
 		effects, at := d.core.Effects(ctx)
+		d.forgetGone(ctx)
 		for _, e := range effects {
 			d.work.Go(func() { d.do(ctx, e) })
 		}
@@ -202,18 +203,30 @@ func (d *driver) watch(ctx context.Context, e Effect, run engine.Run) {
 		d.say(e, "ended")
 	}
 	d.core.Ended(ctx, e.Stream, e.Token, why)
-	d.forget(ctx, e.Stream)
 	d.wake()
 }
 
-// forget removes the log of a stream that was told to be absent.
-func (d *driver) forget(ctx context.Context, stream string) {
-	if d.core.Known(stream) {
-		return
+// forgetGone removes the logs of streams that were told to be absent and have no run any more.
+func (d *driver) forgetGone(ctx context.Context) {
+	for _, stream := range d.logs.Streams() {
+		if d.core.Known(stream) || d.live(stream) {
+			continue
+		}
+		if err := d.logs.Forget(stream); err != nil {
+			d.logger.WarnContext(ctx, "cannot remove the log of a stream that is gone", "stream", stream, "error", err)
+		}
 	}
-	if err := d.logs.Forget(stream); err != nil {
-		d.logger.WarnContext(ctx, "cannot remove the log of a stream that is gone", "stream", stream, "error", err)
+}
+
+func (d *driver) live(stream string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, run := range d.runs {
+		if run.stream == stream {
+			return true
+		}
 	}
+	return false
 }
 
 func (d *driver) stop(ctx context.Context, e Effect) {
@@ -259,7 +272,7 @@ func (d *driver) cleanOnce(ctx context.Context) error {
 	return d.core.Cleaned(ctx)
 }
 
-// drain stops all runs, by force when ctx ends, and waits for everything that the driver began.
+// drain stops all runs, by force when ctx ends. What is started from then on is stopped at once.
 func (d *driver) drain(ctx context.Context) {
 	d.mu.Lock()
 	d.ending = true
@@ -273,7 +286,6 @@ func (d *driver) drain(ctx context.Context) {
 	}
 	d.mu.Unlock()
 	stops.Wait()
-	d.work.Wait()
 }
 
 // metrics answers those of all runs, by stream.

@@ -147,7 +147,9 @@ func newAgent(c *Config, core *Core, id *Identity, engines map[hub.Engine]engine
 	return a, nil
 }
 
-func (a *agent) run(ctx context.Context) error {
+func (a *agent) run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, a.logs.Close()) }()
+	defer a.link.client.Close()
 	socket, err := a.listen(ctx)
 	if err != nil {
 		return err
@@ -167,8 +169,8 @@ func (a *agent) run(ctx context.Context) error {
 	_ = socket.Close()
 	a.drain(ctx)
 	work.Wait()
-	a.link.client.Close()
-	return a.logs.Close()
+	a.driver.work.Wait() // only now that nobody begins more
+	return nil
 }
 
 func (a *agent) drain(ctx context.Context) {
@@ -187,7 +189,7 @@ func (a *agent) wakeReporter() {
 
 // reportLoop tells the hub of changes at once, one report at a time: what happens meanwhile is in the next.
 func (a *agent) reportLoop(ctx context.Context) {
-	beat := time.Now()
+	beat, refusals := time.Now(), 0
 	for ctx.Err() == nil {
 		due := !time.Now().Before(beat)
 		if !due && !a.core.Dirty() {
@@ -195,14 +197,23 @@ func (a *agent) reportLoop(ctx context.Context) {
 			continue
 		}
 		err := a.link.do(ctx, func(ctx context.Context) error { return a.tell(ctx, due) })
-		switch {
-		case err == nil && due:
+		if err != nil {
+			a.afterRefusal(ctx, refusals)
+			refusals++
+			continue
+		}
+		refusals = 0
+		if due {
 			beat = time.Now().Add(a.nextBeat())
-		case err != nil:
-			// A refusal of the report itself would come again at once.
-			wait(ctx, time.Duration(a.link.rand()*float64(a.config.Network.RetryMin)/4))
 		}
 	}
+}
+
+// afterRefusal waits before what was refused for its own sake is sent again: that would be refused again at once. The link
+// has its own pause for what the connection is to blame for.
+func (a *agent) afterRefusal(ctx context.Context, before int) {
+	n := a.config.Network
+	wait(ctx, time.Duration(a.link.rand()*float64(backoffLimit(before, n.RetryMin/4, n.RetryMax))))
 }
 
 // nextBeat spreads the heartbeats of many nodes.
@@ -277,7 +288,8 @@ func (a *agent) afterReport(ctx context.Context) {
 		a.mu.Lock()
 		next, done := a.reported, a.answered > after
 		a.mu.Unlock()
-		if done {
+		// The one that was on its way may have told all there was, and none follows it.
+		if done || !a.core.Dirty() {
 			return
 		}
 		select {
@@ -290,18 +302,19 @@ func (a *agent) afterReport(ctx context.Context) {
 
 // pollLoop takes commands over as they come.
 func (a *agent) pollLoop(ctx context.Context) {
-	for ctx.Err() == nil {
+	for refusals := 0; ctx.Err() == nil; {
 		var got *agentapi.Commands
 		err := a.link.do(ctx, func(ctx context.Context) (err error) {
 			got, err = a.link.client.Commands(ctx, a.config.Network.Poll)
 			return err
 		})
-		if err == nil {
-			a.take(ctx, got, time.Now())
+		if err != nil {
+			a.afterRefusal(ctx, refusals)
+			refusals++
 			continue
 		}
-		// A refusal of the request itself would come again at once.
-		wait(ctx, time.Duration(a.link.rand()*float64(a.config.Network.RetryMin)))
+		refusals = 0
+		a.take(ctx, got, time.Now())
 	}
 }
 

@@ -294,6 +294,28 @@ func TestASecretAndTheNodesConfigurationReachAStream(t *testing.T) {
 	}
 }
 
+func TestTheLogOfAStreamThatIsAbsentIsRemoved(t *testing.T) {
+	h, n := hubtest.New(t), newNode(t)
+	h.Publish("cfg-1", hub.EngineBenthos, "one")
+	n.start(h)
+	for _, before := range []hub.State{hub.Running, hub.Stopped} {
+		stream, generation := "was-"+string(before), int64(1)
+		h.AwaitAttempt(h.Send(stream, generation, hub.Running, "cfg-1", ""))
+		h.Logs(stream, "output of one")
+		if before != hub.Running {
+			generation++
+			h.Send(stream, generation, before, "cfg-1", "")
+			h.AwaitState(stream, before, generation)
+		}
+		h.Send(stream, generation+1, hub.Absent, "", "")
+		h.AwaitState(stream, hub.Absent, generation+1)
+		eventually(t, "the log of "+stream+" is gone", func() bool {
+			_, err := os.Stat(filepath.Join(n.data, "logs", stream+".log"))
+			return errors.Is(err, os.ErrNotExist)
+		})
+	}
+}
+
 func TestTheStatusIsThereWhetherTheAgentRunsOrNot(t *testing.T) {
 	h, n := hubtest.New(t), newNode(t)
 	n.data = filepath.Join(t.TempDir(), strings.Repeat("long", 40), "folder") // longer than a socket's name may be

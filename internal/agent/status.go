@@ -75,7 +75,10 @@ func (a *agent) listen(ctx context.Context) (net.Listener, error) {
 		return nil, fmt.Errorf("make the status socket in %s: %w", a.config.Data, err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // its path ends with the folder's descriptor
-	return l, errors.Join(os.Chmod(filepath.Join(a.config.Data, socketName), 0o600))
+	if err := os.Chmod(filepath.Join(a.config.Data, socketName), 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // statusLimit bounds the reading and writing of a status.

@@ -233,6 +233,25 @@ func (l *log) read(after int64, limit int) (agentapi.LogAnswer, <-chan struct{})
 	return out, l.more
 }
 
+// Streams answers those that have lines.
+func (b *Book) Streams() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []string
+	for stream, l := range b.logs {
+		if l.has() {
+			out = append(out, stream)
+		}
+	}
+	return out
+}
+
+func (l *log) has() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lines) > 0
+}
+
 // Forget removes the log of a stream that is gone. Cursors go on from where they were.
 func (b *Book) Forget(stream string) error {
 	b.mu.Lock()
