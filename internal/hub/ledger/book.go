@@ -111,8 +111,7 @@ func (b *book) intent(id string) (*operation, error) {
 
 // openIntents answers the intents of the node for which something is to be done or waited for.
 func (b *book) openIntents() ([]*operation, error) {
-	selector := labels.SelectorFromValidatedSet(labels.Set{hub.LabelOpen: b.node})
-	got, _, err := hub.Operations.List(b.r, store.Query{Selector: selector})
+	got, _, err := hub.Operations.List(b.r, openOf(b.node))
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +123,12 @@ func (b *book) openIntents() ([]*operation, error) {
 		open[i] = b.intents[g.Name]
 	}
 	return open, nil
+}
+
+// openOf selects them.
+func openOf(node string) store.Query {
+	selector := labels.SelectorFromValidatedSet(labels.Set{hub.LabelOpen: node})
+	return store.Query{Kind: hub.Operations.Kind.Name, Selector: selector}
 }
 
 // current answers the intent of the stream's desired generation, nil for a stream that nobody declared.

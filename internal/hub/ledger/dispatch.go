@@ -17,7 +17,11 @@ import (
 //
 // Errors: [hub.ErrNotEnrolled] (no such node), [hub.ErrSessionSuperseded] (boot is not the node's newest).
 func (l *Ledger) Dispatch(tx store.Tx, node string, boot hub.Boot, limit int) (commands []agentapi.Command, fullRequired bool, err error) {
-	b, due, fullRequired, err := l.due(tx, node, boot)
+	b, fullRequired, err := l.ready(tx, node, boot)
+	if err != nil || b == nil {
+		return nil, fullRequired, err
+	}
+	due, fullRequired, err := b.due(boot)
 	if err != nil || len(due) == 0 {
 		return nil, fullRequired, err
 	}
@@ -36,32 +40,49 @@ func (l *Ledger) Dispatch(tx store.Tx, node string, boot hub.Boot, limit int) (c
 
 // HasWork tells, without a transaction, whether Dispatch would answer commands, and whether a full report is required.
 func (l *Ledger) HasWork(r store.Reader, node string, boot hub.Boot) (due, fullRequired bool, err error) {
-	_, operations, fullRequired, err := l.due(r, node, boot)
+	b, fullRequired, err := l.ready(r, node, boot)
+	if err != nil || b == nil {
+		return false, fullRequired, err
+	}
+	open, err := r.List(openOf(node))
+	if err != nil {
+		return false, false, err
+	}
+	for _, o := range open.Objects {
+		if o.Labels[hub.LabelState] == string(hub.Accepted) {
+			return true, false, nil // Dispatch tells whether a full report is required
+		}
+	}
+	operations, fullRequired, err := b.due(boot)
 	return len(operations) > 0, fullRequired, err
 }
 
-// due answers the intents that have something to be sent to the boot.
-func (l *Ledger) due(r store.Reader, id string, boot hub.Boot) (b *book, due []*operation, fullRequired bool, err error) {
+// ready answers the book of a node that may be sent something; nil when it has to report fully first.
+func (l *Ledger) ready(r store.Reader, id string, boot hub.Boot) (b *book, fullRequired bool, err error) {
 	node, err := hub.Nodes.Get(r, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return nil, nil, false, hub.ErrNotEnrolled
+		return nil, false, hub.ErrNotEnrolled
 	case err != nil:
-		return nil, nil, false, err
+		return nil, false, err
 	case boot.Seq < node.Status.Boot.Seq || boot.Seq == node.Status.Boot.Seq && boot != node.Status.Boot:
-		return nil, nil, false, hub.ErrSessionSuperseded
+		return nil, false, hub.ErrSessionSuperseded
 	}
 	cursor, err := l.Cursor(r, node.UID)
 	if err != nil {
-		return nil, nil, false, err
+		return nil, false, err
 	}
 	if cursor.Boot != boot || node.Status.Presence != hub.PresenceOnline {
-		return nil, nil, true, nil
+		return nil, true, nil
 	}
-	b = l.open(r, node)
+	return l.open(r, node), false, nil
+}
+
+// due answers the intents that have something to be sent to the boot.
+func (b *book) due(boot hub.Boot) (due []*operation, fullRequired bool, err error) {
 	open, err := b.openIntents()
 	if err != nil {
-		return nil, nil, false, err
+		return nil, false, err
 	}
 	for _, o := range open {
 		i := &o.Status
@@ -70,7 +91,7 @@ func (l *Ledger) due(r store.Reader, id string, boot hub.Boot) (b *book, due []*
 			due = append(due, o)
 		}
 	}
-	return b, due, fullRequired, nil
+	return due, fullRequired, nil
 }
 
 // inOrder: the node-wide configuration first, then as declared.

@@ -6,9 +6,12 @@ import "sync"
 type commit struct {
 	revision int64
 	changes  []change
-	// size of its encoding in bytes.
+	// size is about what it takes in memory, in bytes.
 	size int
 }
+
+// changeOverhead is about what a change takes in memory beside its encoding: the maps of its labels, mostly.
+const changeOverhead = 1 << 10
 
 // feed holds the recent commits in memory and wakes the watchers they may concern. Watchers read them through
 // cursors of their own: one that lags behind what is held reads the log table instead.

@@ -33,7 +33,7 @@ type Options struct {
 	CompactEvery time.Duration
 	// Readers is the number of views that can run at one time (default 4).
 	Readers int
-	// RecentBytes bounds the recent changes held in memory for watchers, in bytes of their encoding
+	// RecentBytes bounds the recent changes held in memory for watchers, in about the bytes that they take
 	// (default 16 MiB).
 	RecentBytes int
 }

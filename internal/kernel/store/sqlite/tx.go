@@ -257,7 +257,7 @@ func (t *tx) finish() (*commit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &commit{revision: t.next, changes: t.changes, size: len(encoded)}, nil
+	return &commit{revision: t.next, changes: t.changes, size: len(encoded) + changeOverhead*len(t.changes)}, nil
 }
 
 // Claim implements [store.Tx].
