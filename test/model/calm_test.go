@@ -138,6 +138,7 @@ func (w *world) checkEndOf(n *node, s client.Stream) {
 		}
 		return
 	}
+	w.tally["end "+string(s.Convergence)+" "+s.ConvergenceReason]++
 	t := n.truth(s.StreamID)
 	d := s.Desired
 	behaviour := behaviourOf(w.operator.contents[d.ConfigVersion])

@@ -280,7 +280,14 @@ func (w *world) checkIntents() {
 		if i.Retry.Count > i.Retry.Budget {
 			w.t.Fatalf("%s was tried %d times, its budget is %d", id, i.Retry.Count, i.Retry.Budget)
 		}
-		if before, known := w.seen.intents[id]; known {
+		before, known := w.seen.intents[id]
+		if i.State != before.State {
+			w.tally["intent "+string(i.State)]++
+		}
+		if a, b := before.Attempt, i.Attempt; b != nil && (a == nil || a.State != b.State) {
+			w.tally["attempt "+string(b.State)]++
+		}
+		if known {
 			w.checkStep(&before, &i)
 		}
 	}

@@ -117,9 +117,12 @@ func (n *node) crash() {
 
 // reopen ends the agent and opens its file anew.
 func (n *node) reopen() {
+	full := n.store.full
 	n.close()
 	n.store = openStore(n.w, n.path, agent.Kinds())
+	n.store.full = full
 	n.boot()
+	n.w.note("%s: the agent is boot %d now, on its file opened anew", n.label, n.core.Boot().Seq)
 }
 
 func (n *node) revive() {

@@ -292,7 +292,6 @@ func TestAVersionNameThatIsGivenTwiceIsNotTakenForTheOtherContent(t *testing.T) 
 	}
 }
 
-// TestANodeThatLosesItsDiskIsBroughtBackWithoutRunningARestartAgain.
 func TestANodeThatLosesItsDiskIsBroughtBackWithoutRunningARestartAgain(t *testing.T) {
 	w := quietWorld(t, 1)
 	n := w.nodes[0]
@@ -320,7 +319,6 @@ func TestANodeThatLosesItsDiskIsBroughtBackWithoutRunningARestartAgain(t *testin
 	w.wantInSync(n.name, "orders", 4)
 }
 
-// TestAFullDiskOfTheHubIsSaidAndPasses.
 func TestAFullDiskOfTheHubIsSaidAndPasses(t *testing.T) {
 	w := quietWorld(t, 1)
 	n := w.nodes[0]
@@ -339,4 +337,51 @@ func TestAFullDiskOfTheHubIsSaidAndPasses(t *testing.T) {
 	w.hub.store.full = false
 	w.converge()
 	w.wantInSync(n.name, "orders", 1)
+}
+
+// TestARestartThatAnAgentDiedOverIsSaidAndNotRunAgain lets the agent die at each moment of a restart.
+func TestARestartThatAnAgentDiedOverIsSaidAndNotRunAgain(t *testing.T) {
+	interrupted := 0
+	for steps := range 8 {
+		w := quietWorld(t, 1)
+		n := w.nodes[0]
+		w.operator.accept(w.operator.put(n.name, "orders", hub.Running, "cfg-1"))
+		w.converge()
+		w.operator.accept(w.operator.restart(n.name, "orders"))
+		n.exchange()
+		for range steps {
+			n.step()
+		}
+		n.crash()
+		w.converge()
+		s := w.stream(n.name, "orders")
+		switch {
+		case s.Convergence == hub.InSync && w.seen.stops[n.name+"/orders/"+s.Desired.ActionID] <= 1:
+		case s.Convergence == hub.ConvergenceBlocked && s.ConvergenceReason == "action_interrupted":
+			interrupted++
+		default:
+			t.Fatalf("the agent died after %d steps of a restart, and the stream is %s", steps, w.describe(s))
+		}
+		if truth := n.truth("orders"); len(truth.live) != 1 {
+			t.Fatalf("the agent died after %d steps of a restart, and the stream does not run: %+v", steps, truth)
+		}
+	}
+	if interrupted == 0 || interrupted == 8 {
+		t.Fatalf("%d of 8 deaths interrupted the restart: the others came before or after it", interrupted)
+	}
+}
+
+// step does the next thing that can be done on the node.
+func (n *node) step() {
+	n.w.t.Helper()
+	if len(n.pending) > 0 {
+		n.act(0)
+		return
+	}
+	for _, token := range n.engine.tokens(n.core) {
+		if n.progress(n.engine.runs[token]) {
+			return
+		}
+	}
+	n.look()
 }

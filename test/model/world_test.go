@@ -36,11 +36,13 @@ type world struct {
 	network  network
 	operator *operator
 	seen     *seen
+	// tally counts what was met with, to show that a test meets with it.
+	tally map[string]int
 }
 
 // newWorld makes a hub with some nodes, which are enrolled.
 func newWorld(t tester, dir string, nodes int) *world {
-	w := &world{t: t, dir: dir}
+	w := &world{t: t, dir: dir, tally: map[string]int{}}
 	w.seen = newSeen()
 	w.hub = newHub(w)
 	w.operator = newOperator(w)
@@ -73,12 +75,3 @@ func (w *world) pass(d time.Duration) { w.elapsed += d }
 
 // steady is the time as a clock shows it that is not set while it runs.
 func (w *world) steady() time.Time { return epoch.Add(w.elapsed) }
-
-func (w *world) node(name string) *node {
-	for _, n := range w.nodes {
-		if n.name == name {
-			return n
-		}
-	}
-	return nil
-}
