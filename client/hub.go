@@ -17,19 +17,18 @@ type HubPage[R any] struct {
 
 // HubNode is a node that streams run on.
 type HubNode struct {
-	NodeID          string            `json:"node_id"`
-	State           hub.Presence      `json:"state" enum:"pending,online,offline" doc:"pending: registered, not enrolled yet."`
-	Since           time.Time         `json:"since"`
-	Labels          map[string]string `json:"labels"`
-	AgentVersion    string            `json:"agent_version,omitempty"`
-	ProtocolVersion int               `json:"protocol_version,omitempty"`
-	Capabilities    []string          `json:"capabilities"`
-	LastReportAt    *time.Time        `json:"last_report_at,omitempty" doc:"Known to the server that the node speaks to; not stored."`
-	Conditions      []hub.Condition   `json:"conditions"`
-	// Streams counts the node's streams by convergence.
-	Streams   map[hub.ConvergenceState]int `json:"streams"`
-	Deleting  bool                         `json:"deleting"`
-	CreatedAt time.Time                    `json:"created_at"`
+	NodeID          string                       `json:"node_id"`
+	State           hub.Presence                 `json:"state" enum:"pending,online,offline" doc:"pending: registered, not enrolled yet."`
+	Since           time.Time                    `json:"since"`
+	Labels          map[string]string            `json:"labels"`
+	AgentVersion    string                       `json:"agent_version,omitempty"`
+	ProtocolVersion int                          `json:"protocol_version,omitempty"`
+	Capabilities    []string                     `json:"capabilities"`
+	LastReportAt    *time.Time                   `json:"last_report_at,omitempty" doc:"Known to the server that the node speaks to; not stored."`
+	Conditions      []hub.Condition              `json:"conditions"`
+	Streams         map[hub.ConvergenceState]int `json:"streams" doc:"The node's streams, counted by convergence, without those that were removed."`
+	Deleting        bool                         `json:"deleting"`
+	CreatedAt       time.Time                    `json:"created_at"`
 }
 
 // NodeRegistration asks for a node.

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"freehold.dev/freehold/internal/hub"
 )
 
 func streamPath(node, stream string) string {
@@ -15,6 +17,11 @@ func streamPath(node, stream string) string {
 // Streams lists the streams of a node by name.
 func (h Hub) Streams(ctx context.Context, node string) ([]Stream, error) {
 	return pages(ctx, h, nodePath(node)+"/streams", nil, 0, func(s Stream) string { return s.StreamID })
+}
+
+// AllStreams lists the streams of all nodes by NODE/STREAM.
+func (h Hub) AllStreams(ctx context.Context) ([]Stream, error) {
+	return pages(ctx, h, api+"/streams", nil, 0, func(s Stream) string { return hub.StreamName(s.NodeID, s.StreamID) })
 }
 
 // Stream answers what is desired of a stream, what was observed of it, and how the two compare.

@@ -143,6 +143,7 @@ func (s *Server) handleHub(mux *http.ServeMux) {
 	mutation("POST /api/v1/nodes/{node}/streams/{stream}/actions/restart", s.hubRestart)
 	mutation("POST /api/v1/nodes/{node}/streams/{stream}/config/rollback", s.hubRollback)
 	mutation("POST /api/v1/nodes/{node}/config/apply", s.hubNodeConfig)
+	mux.HandleFunc("GET /api/v1/streams", s.hubAllStreams)
 	mux.HandleFunc("GET /api/v1/streams/events", s.hubEvents)
 	mux.HandleFunc("GET /api/v1/config-versions", s.hubConfigs)
 	mux.HandleFunc("GET /api/v1/config-versions/{id}", s.hubConfig)
@@ -215,7 +216,7 @@ func (s *Server) counted(id string) client.HubNode {
 	n := *s.hub.nodes[id]
 	n.Streams = map[hub.ConvergenceState]int{}
 	for _, v := range s.hub.streams {
-		if v.NodeID == id {
+		if v.NodeID == id && v.StreamID != hub.NodeConfig && !hub.Removed(v.Desired, v.Convergence) {
 			n.Streams[v.Convergence]++
 		}
 	}
@@ -289,13 +290,23 @@ func (s *Server) hubStreams(w http.ResponseWriter, r *http.Request) {
 	if !s.known(w, r) {
 		return
 	}
-	var all []client.Stream
+	pageOf(w, r, s.streamsOf(r.PathValue("node")))
+}
+
+func (s *Server) hubAllStreams(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pageOf(w, r, s.streamsOf(r.URL.Query().Get("node_id")))
+}
+
+// streamsOf answers the streams of a node, "" of all, by name.
+func (s *Server) streamsOf(node string) (all []client.Stream) {
 	for _, name := range slices.Sorted(maps.Keys(s.hub.streams)) {
-		if v := s.hub.streams[name]; v.NodeID == r.PathValue("node") {
+		if v := s.hub.streams[name]; node == "" || v.NodeID == node {
 			all = append(all, *v)
 		}
 	}
-	pageOf(w, r, all)
+	return all
 }
 
 func (s *Server) found(w http.ResponseWriter, r *http.Request) *client.Stream {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"freehold.dev/freehold/client"
 	"freehold.dev/freehold/internal/hub"
@@ -237,9 +236,7 @@ func (a *app) streamListCommand() *cobra.Command {
 }
 
 // removed tells of a stream that was removed, and is.
-func removed(s *client.Stream) bool {
-	return s.Desired != nil && s.Desired.State == hub.Absent && (s.Convergence == hub.InSync || s.Convergence == hub.Unknown)
-}
+func removed(s *client.Stream) bool { return hub.Removed(s.Desired, s.Convergence) }
 
 func addConvergenceFlag(cmd *cobra.Command, convergence *string) {
 	cmd.Flags().StringVar(convergence, "convergence", "", "those of this convergence only: unknown, pending, applying, in_sync, degraded or blocked")
@@ -249,33 +246,12 @@ func addConvergenceFlag(cmd *cobra.Command, convergence *string) {
 
 // streamsOf reads the streams of a node, or of all nodes. What is declared of the nodes themselves is not among them.
 func streamsOf(ctx context.Context, h client.Hub, node string) ([]client.Stream, error) {
-	all, err := streamsAndConfigs(ctx, h, node)
-	return slices.DeleteFunc(all, func(s client.Stream) bool { return s.StreamID == hub.NodeConfig }), err
-}
-
-func streamsAndConfigs(ctx context.Context, h client.Hub, node string) ([]client.Stream, error) {
+	read := h.AllStreams
 	if node != "" {
-		return h.Streams(ctx, node)
+		read = func(ctx context.Context) ([]client.Stream, error) { return h.Streams(ctx, node) }
 	}
-	nodes, err := h.Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	lists := make([][]client.Stream, len(nodes))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(8)
-	for i, n := range nodes {
-		g.Go(func() error {
-			l, err := h.Streams(ctx, n.NodeID)
-			if client.IsNotFound(err) {
-				return nil // the node went meanwhile
-			}
-			lists[i] = l
-			return err
-		})
-	}
-	err = g.Wait()
-	return slices.Concat(lists...), err
+	all, err := read(ctx)
+	return slices.DeleteFunc(all, func(s client.Stream) bool { return s.StreamID == hub.NodeConfig }), err
 }
 
 func (a *app) streamShowCommand() *cobra.Command {

@@ -76,11 +76,30 @@ type StreamStatus struct {
 	IntentState IntentState `json:"intent_state,omitempty"`
 }
 
-// Streams is the kind of streams, named "NODE/RESOURCE" ([StreamName]). They are found by [LabelConvergence].
+// Streams is the kind of streams, named "NODE/RESOURCE" ([StreamName]). They are found by their labels.
 var Streams = store.Type[StreamSpec, StreamStatus]{Kind: store.Kind{Name: "stream", Version: 1}}
 
-// LabelConvergence is the label of a stored stream with its convergence.
-const LabelConvergence = "convergence"
+// Labels of a stored stream.
+const (
+	// LabelConvergence is its convergence.
+	LabelConvergence = "convergence"
+	// LabelRemoved is there, and "true", for a stream that was removed ([Removed]).
+	LabelRemoved = "removed"
+)
+
+// StreamLabels are those of a stored stream.
+func StreamLabels(spec *StreamSpec, status *StreamStatus) map[string]string {
+	l := map[string]string{LabelConvergence: string(status.Convergence.State)}
+	if Removed(spec.Desired, status.Convergence.State) {
+		l[LabelRemoved] = "true"
+	}
+	return l
+}
+
+// Removed tells of a stream that is to be absent and, as far as is known, is: what is left of it is its generation.
+func Removed(d *Desired, c ConvergenceState) bool {
+	return d != nil && d.State == Absent && (c == InSync || c == Unknown)
+}
 
 // Stream is a stored stream.
 type Stream = store.Resource[StreamSpec, StreamStatus]

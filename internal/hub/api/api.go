@@ -23,7 +23,8 @@ const (
 	streamPath     = streamsPath + "/{stream_id}"
 	operationsPath = "/api/v1/operations"
 	configsPath    = "/api/v1/config-versions"
-	eventsPath     = "/api/v1/streams/events"
+	allStreamsPath = "/api/v1/streams"
+	eventsPath     = allStreamsPath + "/events"
 )
 
 // validateID is the operation that is posted and changes nothing.
@@ -54,7 +55,7 @@ type Config struct {
 // Configure makes the configuration of the [rest.API] that this API is registered on: its paths, its envelope, its
 // correlation header, its errors. Record is told of refused mutations ([audit.Recorder.Record]).
 func Configure(c rest.Config, record func(audit.Entry)) rest.Config {
-	c.Prefixes = []string{nodesPath, "/api/v1/streams", operationsPath, configsPath}
+	c.Prefixes = []string{nodesPath, allStreamsPath, operationsPath, configsPath}
 	c.CorrelationHeader, c.Envelope, c.Problem = problem.CorrelationHeader, problem.Envelope, problem.Of
 	c.Refused = func(r rest.Refusal) {
 		if r.Operation.ID != validateID {

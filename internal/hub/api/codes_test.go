@@ -31,7 +31,7 @@ func TestViewReadsAndEditWrites(t *testing.T) {
 	p := newPlane(t)
 	rank := map[string]int{"view": 1, "edit": 2, "admin": 3}
 	all := p.operations()
-	if len(all) != 26 {
+	if len(all) != 27 {
 		t.Errorf("%d operations", len(all))
 	}
 	for _, op := range all {
@@ -56,7 +56,7 @@ func TestViewReadsAndEditWrites(t *testing.T) {
 func TestUnknownPathsAndMethodsHaveTheHubsEnvelope(t *testing.T) {
 	p := newPlane(t)
 	for _, path := range []string{
-		"/nodes/a/b", "/nodes/a/streams/b/c", "/nodes/", "/streams", "/streams/x", "/operations/a/b", "/config-versions/a/b", "/nodes//x", "/nodes/a/../b",
+		"/nodes/a/b", "/nodes/a/streams/b/c", "/nodes/", "/streams/", "/streams/x", "/operations/a/b", "/config-versions/a/b", "/nodes//x", "/nodes/a/../b",
 	} {
 		p.get(path).refused(404, "not_found")
 	}
@@ -110,7 +110,7 @@ func TestAFullOrClosedStoreIsToldAndNothingIsHalfWritten(t *testing.T) {
 	}
 	closed := store.ErrClosed
 	p.store.view.Store(&closed)
-	for _, path := range []string{"/nodes", "/nodes/node-a", orders, "/operations", "/config-versions", "/config-versions/cfg-1", "/streams/events"} {
+	for _, path := range []string{"/nodes", "/nodes/node-a", orders, "/operations", "/config-versions", "/config-versions/cfg-1", "/streams", "/streams/events"} {
 		p.get(path).refused(503, "repository_unavailable")
 	}
 }

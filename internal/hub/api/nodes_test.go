@@ -105,6 +105,32 @@ func TestDeletingANodeStopsItsStreamsFirst(t *testing.T) {
 	p.get(orders).refused(404, "not_found")
 }
 
+func TestANodesStreamsAreCountedWithoutThoseThatWereRemoved(t *testing.T) {
+	p := newPlane(t)
+	p.node("node-a")
+	cfg := p.config("command: one")
+	p.run("node-a", "orders", cfg)
+	p.run("node-a", "bills", cfg)
+	own := p.post("/config-versions", object{"engine": "node", "content": "labels: {}"}).want(201).text("config_version")
+	p.post("/nodes/node-a/config/apply", object{"config_version": own}).want(202)
+	counts := func(want object) {
+		t.Helper()
+		if diff := cmp.Diff(any(want), p.get("/nodes/node-a").want(200).field("streams")); diff != "" {
+			t.Error(diff)
+		}
+	}
+	counts(object{"pending": 2.0})
+	p.obey("node-a")
+	counts(object{"in_sync": 2.0})
+	p.put(orders+"/desired-state", object{"state": "absent"}).want(202)
+	counts(object{"in_sync": 1.0, "pending": 1.0}) // it is not gone yet
+	p.obey("node-a")
+	counts(object{"in_sync": 1.0})
+	p.run("node-a", "orders", cfg)
+	p.obey("node-a")
+	counts(object{"in_sync": 2.0})
+}
+
 func TestANodeWithNothingToStopGoesAtOnce(t *testing.T) {
 	p := newPlane(t)
 	p.post("/nodes", object{"node_id": "new"}).want(201)

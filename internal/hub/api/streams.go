@@ -22,6 +22,11 @@ type (
 		rest.Numbered
 		Convergence string `query:"convergence" doc:"unknown, pending, applying, in_sync, degraded or blocked."`
 	}
+	allStreamList struct {
+		rest.Numbered
+		Node        string `query:"node_id" doc:"Of this node only. It need not exist."`
+		Convergence string `query:"convergence" doc:"unknown, pending, applying, in_sync, degraded or blocked."`
+	}
 	streamOutput struct {
 		ETag string `header:"ETag" doc:"The desired generation."`
 		Body client.Stream
@@ -41,6 +46,7 @@ type (
 func (s *service) registerStreams(a *rest.API) {
 	tag := op("Streams")
 	rest.Register(a, tag.get(streamsPath, "list-streams", "List a node's streams, by id"), s.listStreams)
+	rest.Register(a, tag.get(allStreamsPath, "list-all-streams", "List the streams of all nodes, by NODE/STREAM"), s.listAllStreams)
 	rest.Register(a, tag.get(streamPath, "get-stream", "What is desired of a stream, what was observed, and how they compare"), s.getStream)
 	rest.Register(a, tag.write(http.MethodPut, streamPath+"/desired-state", "set-desired-state", http.StatusAccepted, "Declare what a stream is to be",
 		"Creates the stream, too. 202 means that the target is durable; the operation and the stream's convergence tell what becomes of it. A node that is offline does not refuse it."), s.setDesiredState)
@@ -87,19 +93,33 @@ func unknownWord[T ~string](field string, value T, known []T) []rest.Cause {
 }
 
 func (s *service) listStreams(ctx context.Context, in *streamList) (*page[client.Stream], error) {
-	selector, err := convergenceSelector(in.Convergence)
+	return s.streams(ctx, in.Numbered, hub.StreamName(in.Node, ""), in.Convergence, func(r store.Reader) error {
+		_, err := r.Get(hub.Nodes.Kind.Name, in.Node)
+		return missing(err, "node", in.Node)
+	})
+}
+
+func (s *service) listAllStreams(ctx context.Context, in *allStreamList) (*page[client.Stream], error) {
+	prefix := ""
+	if in.Node != "" {
+		prefix = hub.StreamName(in.Node, "")
+	}
+	return s.streams(ctx, in.Numbered, prefix, in.Convergence, func(store.Reader) error { return nil })
+}
+
+// streams answers a page of the streams whose names begin with the prefix. The precondition is read in the same view.
+func (s *service) streams(ctx context.Context, in rest.Numbered, prefix, convergence string, precondition func(store.Reader) error) (*page[client.Stream], error) {
+	selector, err := convergenceSelector(convergence)
 	if err != nil {
 		return nil, err
 	}
 	offset, limit := in.Bounds()
 	out := &page[client.Stream]{}
 	err = s.Store.View(ctx, func(r store.Reader) error {
-		if _, err := r.Get(hub.Nodes.Kind.Name, in.Node); err != nil {
-			return missing(err, "node", in.Node)
+		if err := precondition(r); err != nil {
+			return err
 		}
-		streams, total, err := hub.Streams.List(r, store.Query{
-			Prefix: hub.StreamName(in.Node, ""), Selector: selector, Offset: offset, Limit: limit,
-		})
+		streams, total, err := hub.Streams.List(r, store.Query{Prefix: prefix, Selector: selector, Offset: offset, Limit: limit})
 		if err != nil {
 			return err
 		}

@@ -306,6 +306,43 @@ func TestStreamsAreListedByPages(t *testing.T) {
 	p.get("/nodes/none/streams").refused(404, "not_found")
 }
 
+func TestTheStreamsOfAllNodes(t *testing.T) {
+	p := newPlane(t)
+	cfg := p.config("command: one")
+	for _, node := range []string{"node-a", "node-b"} {
+		p.node(node)
+		p.run(node, "orders", cfg)
+	}
+	p.run("node-b", "bills", cfg)
+	p.obey("node-a")
+	all := p.get("/streams").want(200)
+	if diff := cmp.Diff([]string{"node-a", "node-b", "node-b"}, all.column("node_id")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"orders", "bills", "orders"}, all.column("stream_id")); diff != "" {
+		t.Error(diff)
+	}
+	if all.field("page") != 1.0 || all.field("page_size") != 50.0 || all.field("total") != 3.0 {
+		t.Errorf("%s", all.body)
+	}
+	// What filters select, the node's own list has in the same words.
+	for query, same := range map[string]string{
+		"node_id=node-b": "/nodes/node-b/streams", "node_id=node-b&page=2&page_size=1": "/nodes/node-b/streams?page=2&page_size=1",
+		"convergence=in_sync": "/nodes/node-a/streams", "node_id=node-b&convergence=pending": "/nodes/node-b/streams?convergence=pending",
+		"node_id=node-a&convergence=pending": "/nodes/node-a/streams?convergence=pending",
+	} {
+		if diff := cmp.Diff(p.get(same).want(200).object(), p.get("/streams?"+query).want(200).object()); diff != "" {
+			t.Errorf("%s: %s", query, diff)
+		}
+	}
+	if a := p.get("/streams?node_id=node").want(200); string(mustField(t, a, "items")) != "[]" || a.field("total") != 0.0 {
+		t.Errorf("%s", a.body)
+	}
+	p.get("/streams?convergence=some").refused(422, "validation_failed", "convergence")
+	p.get("/streams?page_size=0").refused(400, "bad_request", "page_size")
+	p.send("", "GET", "/streams", nil).refused(401, "unauthorized")
+}
+
 func mustField(t *testing.T, a *answer, name string) json.RawMessage {
 	t.Helper()
 	var o map[string]json.RawMessage

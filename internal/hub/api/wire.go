@@ -87,7 +87,8 @@ func wireConfig(c *hub.Config) client.ConfigVersion {
 	}
 }
 
-// countStreams counts a node's streams by convergence. It looks at their labels only.
+// countStreams counts a node's streams by convergence, without those that were removed and the node's own configuration.
+// It looks at their labels only.
 func countStreams(r store.Reader, node string) (map[hub.ConvergenceState]int, error) {
 	list, err := r.List(store.Query{Kind: hub.Streams.Kind.Name, Prefix: hub.StreamName(node, "")})
 	if err != nil {
@@ -95,6 +96,9 @@ func countStreams(r store.Reader, node string) (map[hub.ConvergenceState]int, er
 	}
 	counts := map[hub.ConvergenceState]int{}
 	for _, o := range list.Objects {
+		if o.Labels[hub.LabelRemoved] != "" || o.Name == hub.StreamName(node, hub.NodeConfig) {
+			continue
+		}
 		counts[hub.ConvergenceState(o.Labels[hub.LabelConvergence])]++
 	}
 	return counts, nil

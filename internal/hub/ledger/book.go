@@ -242,7 +242,7 @@ func (b *book) saveStream(tx store.Tx, s *stream) error {
 		}
 		s.held = now
 	}
-	s.Labels = map[string]string{hub.LabelConvergence: string(s.Status.Convergence.State)}
+	s.Labels = hub.StreamLabels(&s.Spec, &s.Status)
 	if s.created {
 		s.created = false
 		return hub.Streams.Create(tx, s.Stream)
