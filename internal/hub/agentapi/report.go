@@ -64,8 +64,10 @@ func (s *service) take(ctx context.Context, p *presence.Reporting, b *protocol.R
 			return &hub.StaleReportError{Cursor: hub.Cursor{Boot: n.Status.Boot, ReportSeq: p.Cursor.ReportSeq}}
 		})
 	}
-	// What became of a command is new. Only full reports, and those of streams, may say again what is known.
-	if len(b.Attempts) == 0 || b.Full {
+	// What became of a command is new. Only full reports, and those of streams, may say again what is known. After a
+	// report that is missing the cursor is stored: should it arrive when this server has been restarted, it is old.
+	missing := p.Known && p.Cursor.BootSeq == b.BootSeq && b.ReportSeq > p.Cursor.ReportSeq+1
+	if !missing && (len(b.Attempts) == 0 || b.Full) {
 		changes := false
 		err = s.view(ctx, func(r store.Reader, n *hub.Node) (err error) {
 			changes, out.FullRequired, err = s.Ledger.ReportChanges(r, n.Name, b)

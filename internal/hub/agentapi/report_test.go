@@ -158,6 +158,24 @@ func TestAfterARestartHeartbeatsWriteNothingAndOldReportsStayOld(t *testing.T) {
 	}
 }
 
+func TestAReportThatWasMissingIsOldAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	a := w.online("node-a")
+	a.report(false, running("orders", 1, ""))
+	failed := running("orders", 1, "")
+	failed.State = hub.Failed
+	late := a.next(false, failed)
+	a.report(false, running("orders", 1, ""))
+	w.restart()
+	a.reconnect()
+	_, err := a.client.Report(t.Context(), late)
+	wantCode(t, err, http.StatusConflict, protocol.CodeStaleReport)
+	if got := w.stream("node-a", "orders").Status.Observed.State; got != hub.Running {
+		t.Errorf("the stream is shown as %s", got)
+	}
+	a.report(false)
+}
+
 func TestAFullStoreRefusesChangesAndRecovers(t *testing.T) {
 	w := newWorld(t)
 	a := w.online("node-a")

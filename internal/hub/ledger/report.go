@@ -20,7 +20,8 @@ type Outcome struct {
 	Wake bool
 }
 
-// Report takes over what a node observes and what became of its attempts. It makes the node online.
+// Report takes over what a node observes and what became of its attempts. It makes the node online, and stores the
+// report's cursor.
 //
 // Errors: [hub.ErrNotEnrolled], [hub.StaleReportError], [hub.ErrFullReportRequired], [hub.ErrIdentityConflict].
 func (l *Ledger) Report(tx store.Tx, id string, rep *agentapi.Report) (Outcome, error) {
@@ -50,10 +51,8 @@ func (l *Ledger) Report(tx store.Tx, id string, rep *agentapi.Report) (Outcome, 
 	if err != nil {
 		return Outcome{}, err
 	}
-	if out.Changed = changed || heard || cursor.Boot != boot; out.Changed {
-		err = putCursor(tx, node.UID, hub.Cursor{Boot: boot, ReportSeq: rep.ReportSeq})
-	}
-	return out, err
+	out.Changed = changed || heard || cursor.Boot != boot
+	return out, putCursor(tx, node.UID, hub.Cursor{Boot: boot, ReportSeq: rep.ReportSeq})
 }
 
 func bootOf(rep *agentapi.Report) hub.Boot { return hub.Boot{ID: rep.BootID, Seq: rep.BootSeq} }
@@ -299,8 +298,9 @@ func (b *book) outcome() Outcome {
 	return out
 }
 
-// ReportChanges tells whether Report would store anything, without a transaction. When it would not, the report is
-// fully taken over by remembering its cursor; fullRequired is as in Outcome. Errors are those of Report.
+// ReportChanges tells whether Report would store anything but the cursor, without a transaction. When it would not, the
+// report is fully taken over by remembering its cursor, provided that no report before it is missing: one that is missing may
+// arrive yet, and is told to be old by a stored cursor only. fullRequired is as in Outcome. Errors are those of Report.
 func (l *Ledger) ReportChanges(r store.Reader, id string, rep *agentapi.Report) (changes, fullRequired bool, err error) {
 	node, cursor, err := l.admit(r, id, rep)
 	if err != nil {
