@@ -123,7 +123,11 @@ func (s *shim) obey(orders *json.Decoder) {
 func (s *shim) stop(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped || s.reaped {
+	if s.reaped {
+		return
+	}
+	time.AfterFunc(grace, s.kill) // the shortest counts: an agent that dies while it waits leaves less time
+	if s.stopped {
 		return
 	}
 	s.stopped = true
@@ -132,7 +136,6 @@ func (s *shim) stop(grace time.Duration) {
 		target = -s.pid
 	}
 	_ = syscall.Kill(target, syscall.Signal(s.order.StopSignal))
-	time.AfterFunc(grace, s.kill)
 }
 
 // kill ends every descendant, and those that they start meanwhile.

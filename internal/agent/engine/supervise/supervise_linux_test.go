@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "supervise":
 			os.Exit(supervise.Main())
-		case "agent":
-			os.Exit(agent(os.Args[2], os.Args[3]))
+		case "agent", "stopping agent":
+			os.Exit(agent(os.Args[2], os.Args[3], os.Args[1] != "agent"))
 		}
 	}
 	os.Exit(m.Run())
@@ -40,15 +40,28 @@ func newSupervisor() (*supervise.Supervisor, error) {
 	return supervise.New(supervise.Config{Command: []string{self, "supervise"}})
 }
 
-// agent starts a shell script and waits to be killed.
-func agent(token, script string) int {
+// agent starts a shell script and waits to be killed; or stops it when it has told that its detached process is up, and is
+// killed then.
+func agent(token, script string, stop bool) int {
 	s, err := newSupervisor()
 	if err != nil {
 		return 1
 	}
-	p, err := s.Start(context.Background(), shell(token, script, func(_, line string) { _, _ = os.Stdout.WriteString(line + "\n") }))
+	up := make(chan struct{}, 1)
+	program := shell(token, script, func(_, line string) {
+		if strings.HasPrefix(line, "detached") {
+			up <- struct{}{}
+		}
+		_, _ = os.Stdout.WriteString(line + "\n")
+	})
+	program.StopTimeout = time.Hour
+	p, err := s.Start(context.Background(), program)
 	if err != nil {
 		return 1
+	}
+	if stop {
+		<-up
+		_ = p.Stop(context.Background())
 	}
 	<-p.Done()
 	return 0
@@ -281,10 +294,8 @@ const detach = `(setsid sh -c 'trap "" TERM; echo detached $$; while :; do sleep
 
 func TestDetachedProcessesEndWithTheProgram(t *testing.T) {
 	var out lines
-	program := shell(token(t), detach+"; read _", out.add)
+	program := shell(token(t), detach+"; while :; do sleep 0.05; done", out.add)
 	program.StopTimeout = 100 * time.Millisecond
-	program.Input = nil
-	program.Argv[2] = detach + "; while :; do sleep 0.05; done"
 	_, p := start(t, program)
 	pid := out.await(t, "stdout detached")
 	if err := p.Stop(t.Context()); err != nil {
@@ -297,25 +308,50 @@ func TestDetachedProcessesEndWithTheProgram(t *testing.T) {
 
 func TestDetachedProcessesEndWhenTheProgramEndsByItself(t *testing.T) {
 	var out lines
-	program := shell(token(t), detach+"; exit 3", out.add)
+	goOn := filepath.Join(t.TempDir(), "go on")
+	program := shell(token(t), detach+`; while [ ! -e "$0" ]; do sleep 0.05; done; exit 3`, out.add)
+	program.Argv = append(program.Argv, goOn)
 	program.StopTimeout = 500 * time.Millisecond
 	_, p := start(t, program)
+	pid := out.await(t, "stdout detached")
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if exit := done(t, p); exit.Code != 3 {
 		t.Errorf("exit = %+v", exit)
 	}
-	for _, line := range out.get() {
-		if pid, ok := strings.CutPrefix(line, "stdout detached "); ok && alive(t, pid) {
-			t.Error("the detached process outlived the program")
-		}
+	if alive(t, pid) {
+		t.Error("the detached process outlived the program")
 	}
 }
 
 func TestNothingOutlivesAKilledAgent(t *testing.T) {
+	killedAgent(t, "agent", detach+`; echo main $$; while :; do sleep 0.05; done`)
+}
+
+// An agent that waits for a stop, for as long as the program may take, is killed meanwhile.
+func TestNothingOutlivesAnAgentThatIsKilledWhileItStops(t *testing.T) {
+	killedAgent(t, "stopping agent", `trap 'echo main $$' TERM; `+detach+`; while :; do sleep 0.05; done`)
+}
+
+// killedAgent kills an agent whose script has told the numbers of its two processes.
+func killedAgent(t *testing.T, kind, script string) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := exec.Command(self, "agent", token(t), detach+`; echo main $$; while :; do sleep 0.05; done`)
+	agent := exec.Command(self, kind, token(t), script)
+	s, err := newSupervisor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// As the next agent does; only the run's cgroup is left, if the test passed.
+		if err := s.Clean(context.Background(), []string{token(t)}); err != nil {
+			t.Error(err)
+		}
+	})
 	output, err := agent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -336,14 +372,6 @@ func TestNothingOutlivesAKilledAgent(t *testing.T) {
 	_ = agent.Wait()
 	eventually(t, "the main process' end", func() bool { return !alive(t, pids["main"]) })
 	eventually(t, "the detached process' end", func() bool { return !alive(t, pids["detached"]) })
-	s, err := newSupervisor()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// As the next agent does; only the run's cgroup is left.
-	if err := s.Clean(t.Context(), []string{token(t)}); err != nil {
-		t.Error(err)
-	}
 }
 
 func parent(t *testing.T, pid int) int {
@@ -423,8 +451,7 @@ func TestMemoryLimitEndsTheRun(t *testing.T) {
 	if err := s.LimitsError(); err != nil {
 		t.Skip("no limits on this machine: ", err)
 	}
-	program := shell(token(t), `exec head -c 400m /dev/zero | tail -c 400m | cat >/dev/null`, out.add)
-	program.Argv = []string{"/bin/sh", "-c", `x=$(head -c 300000000 /dev/zero | tr '\0' x); echo survived`}
+	program := shell(token(t), `x=$(head -c 300000000 /dev/zero | tr '\0' x); echo survived`, out.add)
 	program.Limits.MemoryMiB = 32
 	p, err := s.Start(t.Context(), program)
 	if err != nil {
