@@ -233,6 +233,86 @@ func (w *world) idle() {
 	w.b.ReportMetric(float64(w.fleet.Traffic.Total("reports"))/float64(*nodes), "idle-heartbeats/node")
 }
 
+// BenchmarkRestart kills the server when half of 10,000 changes are accepted, every second of them a restart of a stream, and
+// starts it again: how long until all is in sync, and what the fleet that comes back asks of it. Baseline: the same
+// changes with nothing killed.
+func BenchmarkRestart(b *testing.B) {
+	for b.Loop() {
+		w := newWorld(b, fleet.Options{Nodes: *nodes, Start: 20 * time.Millisecond})
+		w.putAll(w.configs[0])
+		w.converge()
+		began := time.Now()
+		w.changeAll("undisturbed", nil)
+		w.converge()
+		base := time.Since(began)
+
+		var accepted atomic.Int64
+		half, asked := make(chan struct{}), make(chan struct{})
+		began = time.Now()
+		go func() {
+			defer close(asked)
+			w.changeAll("disturbed", func() {
+				if accepted.Add(1) == int64(*nodes*streams/2) {
+					close(half)
+				}
+			})
+		}()
+		<-half
+		w.server.Kill()
+		w.fleet.Traffic.Reset()
+		killed := time.Now()
+		w.server.Start()
+		ready := time.Since(killed)
+		<-asked
+		w.converge()
+		b.ReportMetric(ready.Seconds(), "ready-s")
+		b.ReportMetric(time.Since(killed).Seconds(), "in_sync-s")
+		b.ReportMetric(time.Since(began).Seconds()/base.Seconds(), "x-undisturbed")
+		b.ReportMetric(float64(w.fleet.Traffic.Peak()), "peak-requests/s")
+		b.ReportMetric(float64(w.fleet.Traffic.Total(""))/float64(*nodes), "requests/node")
+		b.ReportMetric(w.server.ResidentMiB(), "returned-MiB")
+		w.verify()
+		b.ReportMetric(0, "ns/op")
+		w.end()
+	}
+}
+
+// changeAll restarts every second stream and applies another version to the others. While the server is away it asks
+// again.
+func (w *world) changeAll(round string, accepted func()) {
+	err := fleet.Each(*nodes*streams, writers, func(n int) error {
+		i, name := n%*nodes, streamName(n / *nodes)
+		h, o := w.operators[i%len(w.operators)], client.MutationOptions{IdempotencyKey: fmt.Sprint(round, n)}
+		for {
+			var got *client.StreamAccepted
+			var err error
+			if n%2 == 0 {
+				got, err = h.RestartStream(w.ctx, fleet.Name(i), name, "", o)
+			} else {
+				got, err = h.SetDesiredState(w.ctx, fleet.Name(i), name, client.DesiredState{State: hub.Running, ConfigVersion: w.configs[1]}, o)
+			}
+			if err == nil {
+				w.fleet.Want(i, name, got.Generation)
+				if accepted != nil {
+					accepted()
+				}
+				return nil
+			}
+			if !client.IsConnect(err) {
+				return err
+			}
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-w.ctx.Done():
+				return err
+			}
+		}
+	})
+	if err != nil {
+		w.b.Error(err)
+	}
+}
+
 // BenchmarkLatency measures the time from a write to the event that says in_sync, for a connected node whose engine needs
 // no time. Baseline: the write alone.
 func BenchmarkLatency(b *testing.B) {
