@@ -19,6 +19,7 @@ import (
 
 	"freehold.dev/freehold/internal/agent/engine"
 	"freehold.dev/freehold/internal/hub"
+	"freehold.dev/freehold/internal/servertest"
 )
 
 func TestFileToFileFinishesWithEveryLine(t *testing.T) {
@@ -142,9 +143,9 @@ func TestServerThatCannotListenIsAFailure(t *testing.T) {
 	}
 }
 
-func natsToPostgres(n *node, js jetstream.JetStream, db *database) string {
-	n.secrets["nats"] = "a $ecret: \"x\""
-	n.secrets["dsn"] = db.dsn
+func natsToPostgres(n *node, js jetstream.JetStream, db *servertest.Database) string {
+	n.secrets["nats"] = servertest.NATSPassword
+	n.secrets["dsn"] = db.DSN
 	return `
 input:
   nats_jetstream:
@@ -184,7 +185,7 @@ func publish(t *testing.T, js jetstream.JetStream, from, to int) {
 // Killed five times while it works, and the database away once: every message arrives, none is lost.
 func TestJetStreamToPostgreSQLLosesNothing(t *testing.T) {
 	n := newNode(t)
-	js, db := startNATS(t), startPostgres(t)
+	js, db := servertest.NATS(t), servertest.Postgres(t)
 	createStream(t, js)
 	// Slowly, so that there is something to lose.
 	content := strings.Replace(natsToPostgres(n, js, db), "VALUES ($1)", "SELECT $1::bigint FROM pg_sleep(0.02)", 1)
@@ -193,23 +194,23 @@ func TestJetStreamToPostgreSQLLosesNothing(t *testing.T) {
 	for round := range rounds {
 		r := n.start(content)
 		n.ready(r)
-		enough := db.count("SELECT count(DISTINCT id) FROM orders") + perRound/4
+		enough := db.Count("SELECT count(DISTINCT id) FROM orders") + perRound/4
 		publish(t, js, published, published+perRound)
 		published += perRound
-		eventually(t, "work to be in progress", func() bool { return db.count("SELECT count(DISTINCT id) FROM orders") >= enough })
+		eventually(t, "work to be in progress", func() bool { return db.Count("SELECT count(DISTINCT id) FROM orders") >= enough })
 		if round == 2 {
-			db.stop()
-			db.start()
+			db.Stop()
+			db.Start()
 		}
 		n.kill(r)
-		t.Logf("killed with %d of %d messages stored", db.count("SELECT count(DISTINCT id) FROM orders"), published)
+		t.Logf("killed with %d of %d messages stored", db.Count("SELECT count(DISTINCT id) FROM orders"), published)
 		if f := r.Err(); f == nil || f.Class != hub.Transient {
 			t.Errorf("failure of a killed stream = %+v", f)
 		}
 	}
 	r := n.start(content)
 	n.ready(r)
-	eventually(t, "every message", func() bool { return db.count("SELECT count(DISTINCT id) FROM orders") == published })
+	eventually(t, "every message", func() bool { return db.Count("SELECT count(DISTINCT id) FROM orders") == published })
 	eventually(t, "every acknowledgement", func() bool {
 		c, err := js.Consumer(t.Context(), "ORDERS", "orders")
 		if err != nil {
@@ -219,9 +220,9 @@ func TestJetStreamToPostgreSQLLosesNothing(t *testing.T) {
 		return err == nil && info.NumPending == 0 && info.NumAckPending == 0
 	})
 	n.stop(r)
-	all := db.count("SELECT count(*) FROM orders")
+	all := db.Count("SELECT count(*) FROM orders")
 	t.Logf("%d messages, %d deliveries", published, all)
-	if low, high := db.count("SELECT min(id) FROM orders"), db.count("SELECT max(id) FROM orders"); low != 0 || high != published-1 || all < published {
+	if low, high := db.Count("SELECT min(id) FROM orders"), db.Count("SELECT max(id) FROM orders"); low != 0 || high != published-1 || all < published {
 		t.Errorf("ids %d to %d, %d rows", low, high, all)
 	}
 }
@@ -230,17 +231,17 @@ func TestJetStreamToPostgreSQLLosesNothing(t *testing.T) {
 // the broker would wait a minute for an acknowledgement.
 func TestStoppedStreamGivesBackWhatItFetched(t *testing.T) {
 	n := newNode(t)
-	js, db := startNATS(t), startPostgres(t)
+	js, db := servertest.NATS(t), servertest.Postgres(t)
 	createStream(t, js)
 	content := strings.Replace(natsToPostgres(n, js, db), "ack_wait: 5s", "ack_wait: 1h", 1)
 	publish(t, js, 0, 2000)
 	r := n.start(content)
 	n.ready(r)
-	eventually(t, "work to be in progress", func() bool { return db.count("SELECT count(*) FROM orders") > 0 })
+	eventually(t, "work to be in progress", func() bool { return db.Count("SELECT count(*) FROM orders") > 0 })
 	n.stop(r)
 	r = n.start(content)
 	n.ready(r)
-	eventually(t, "every message", func() bool { return db.count("SELECT count(DISTINCT id) FROM orders") == 2000 })
+	eventually(t, "every message", func() bool { return db.Count("SELECT count(DISTINCT id) FROM orders") == 2000 })
 	n.stop(r)
 	if m := r.Metrics(); m.LagMessages != 0 {
 		t.Errorf("lag = %d at the end", m.LagMessages)
@@ -249,7 +250,7 @@ func TestStoppedStreamGivesBackWhatItFetched(t *testing.T) {
 
 func TestMessageThatTheDatabaseRefusesHoldsUpNoOther(t *testing.T) {
 	n := newNode(t)
-	js, db := startNATS(t), startPostgres(t)
+	js, db := servertest.NATS(t), servertest.Postgres(t)
 	createStream(t, js)
 	publish(t, js, 0, 10)
 	if _, err := js.Publish(t.Context(), "orders.bad", []byte(`{"id":"no number"}`)); err != nil {
@@ -258,18 +259,18 @@ func TestMessageThatTheDatabaseRefusesHoldsUpNoOther(t *testing.T) {
 	publish(t, js, 10, 20)
 	r := n.start(natsToPostgres(n, js, db))
 	n.ready(r)
-	eventually(t, "the good messages", func() bool { return db.count("SELECT count(DISTINCT id) FROM orders") == 20 })
+	eventually(t, "the good messages", func() bool { return db.Count("SELECT count(DISTINCT id) FROM orders") == 20 })
 	eventually(t, "errors to be counted", func() bool { return r.Metrics().Errors > 0 })
 	n.stop(r)
 }
 
 func TestPostgreSQLQueueToJetStream(t *testing.T) {
 	n := newNode(t)
-	js, db := startNATS(t), startPostgres(t)
+	js, db := servertest.NATS(t), servertest.Postgres(t)
 	createStream(t, js)
-	db.exec("CREATE TABLE outbox (id bigserial PRIMARY KEY, body jsonb)")
-	db.exec("INSERT INTO outbox (body) SELECT jsonb_build_object('n', g) FROM generate_series(1, 500) g")
-	n.secrets["nats"], n.secrets["dsn"] = "a $ecret: \"x\"", db.dsn
+	db.Exec("CREATE TABLE outbox (id bigserial PRIMARY KEY, body jsonb)")
+	db.Exec("INSERT INTO outbox (body) SELECT jsonb_build_object('n', g) FROM generate_series(1, 500) g")
+	n.secrets["nats"], n.secrets["dsn"] = servertest.NATSPassword, db.DSN
 	content := `
 input:
   postgres:
@@ -287,13 +288,13 @@ output:
 `
 	first := n.start(content)
 	n.ready(first)
-	eventually(t, "work to be in progress", func() bool { return db.count("SELECT count(*) FROM outbox") < 500 })
+	eventually(t, "work to be in progress", func() bool { return db.Count("SELECT count(*) FROM outbox") < 500 })
 	n.kill(first)
 	second := n.start(content)
 	n.ready(second)
-	eventually(t, "an empty outbox", func() bool { return db.count("SELECT count(*) FROM outbox") == 0 })
-	db.exec(`INSERT INTO outbox (body) VALUES ('{"n": 501}')`)
-	eventually(t, "an empty outbox", func() bool { return db.count("SELECT count(*) FROM outbox") == 0 })
+	eventually(t, "an empty outbox", func() bool { return db.Count("SELECT count(*) FROM outbox") == 0 })
+	db.Exec(`INSERT INTO outbox (body) VALUES ('{"n": 501}')`)
+	eventually(t, "an empty outbox", func() bool { return db.Count("SELECT count(*) FROM outbox") == 0 })
 	n.stop(second)
 	stream, err := js.Stream(t.Context(), "ORDERS")
 	if err != nil {
@@ -310,8 +311,8 @@ output:
 
 func TestQueryWithoutAcknowledgeRunsOnce(t *testing.T) {
 	n := newNode(t)
-	db := startPostgres(t)
-	n.secrets["dsn"] = db.dsn
+	db := servertest.Postgres(t)
+	n.secrets["dsn"] = db.DSN
 	to := filepath.Join(t.TempDir(), "out")
 	r := n.start(`
 input:
