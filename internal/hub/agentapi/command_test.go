@@ -248,14 +248,14 @@ func TestLogsAreFetchedFromTheNode(t *testing.T) {
 	var live api.Live = w.presence
 	poll := a.waiting(t.Context(), time.Hour)
 	logs := later(func() (protocol.LogAnswer, error) {
-		return live.Logs(t.Context(), "node-a", "orders", api.LogQuery{After: 7, Limit: 10, Wait: time.Second})
+		return live.Logs(t.Context(), "node-a", "orders", api.LogQuery{After: 7, Limit: 10, Wait: time.Minute})
 	})
 	got := soon(t, "the request", poll)
 	if got.err != nil || len(got.v.Requests) != 1 {
 		t.Fatalf("%+v, %v", got.v, got.err)
 	}
 	q := got.v.Requests[0]
-	if want := (protocol.Request{RequestID: q.RequestID, Kind: "logs", StreamID: "orders", After: 7, Limit: 10, WaitMS: 1000}); q != want {
+	if want := (protocol.Request{RequestID: q.RequestID, Kind: "logs", StreamID: "orders", After: 7, Limit: 10, WaitMS: 60_000}); q != want {
 		t.Errorf("%+v", q)
 	}
 	answer := protocol.LogAnswer{Lines: []protocol.LogLine{{Time: w.clock.Now(), Source: "stdout", Text: "hello"}}, Next: 8}
@@ -277,7 +277,7 @@ func TestLogsOfNodesThatCannotAnswer(t *testing.T) {
 	}
 	poll := a.waiting(t.Context(), time.Hour)
 	logs := later(func() (protocol.LogAnswer, error) {
-		return w.presence.Logs(t.Context(), "node-a", "no", api.LogQuery{})
+		return w.presence.Logs(t.Context(), "node-a", "no", api.LogQuery{Wait: time.Minute})
 	})
 	id := soon(t, "the request", poll).v.Requests[0].RequestID
 	if err := a.client.AnswerRequest(t.Context(), id, protocol.LogAnswer{Error: "there is no such stream"}); err != nil {
@@ -288,7 +288,7 @@ func TestLogsOfNodesThatCannotAnswer(t *testing.T) {
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	logs = later(func() (protocol.LogAnswer, error) { return w.presence.Logs(ctx, "node-a", "orders", api.LogQuery{}) })
+	logs = later(func() (protocol.LogAnswer, error) { return w.presence.Logs(ctx, "node-a", "orders", api.LogQuery{Wait: time.Minute}) })
 	eventually(t, "the request", func() bool { return len(a.poll().Requests) == 1 })
 	cancel() // who asked has gone
 	if l := soon(t, "the end", logs); !errors.Is(l.err, context.Canceled) {
@@ -308,7 +308,7 @@ func TestQuestionsForANodeAreBounded(t *testing.T) {
 	refused := make(chan error, 100)
 	for range cap(refused) {
 		go func() {
-			_, err := w.presence.Logs(ctx, "node-a", "orders", api.LogQuery{})
+			_, err := w.presence.Logs(ctx, "node-a", "orders", api.LogQuery{Wait: time.Minute})
 			refused <- err
 		}()
 	}

@@ -454,13 +454,15 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		"streams applying": 1, "streams blocked": 0, "streams degraded": 1, "streams in_sync": 1, "streams pending": 0, "streams unknown": 0,
 	}
 	diff := ""
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
-		if diff = cmp.Diff(want, p.metrics()); diff == "" {
-			return
+	defer func() {
+		if t.Failed() {
+			t.Log(diff)
 		}
-	}
-	t.Error(diff)
+	}()
+	eventually(t, "the metrics to tell it", func() bool {
+		diff = cmp.Diff(want, p.metrics())
+		return diff == ""
+	})
 }
 
 // metrics are the hub's, by name and label value; of a histogram, its count.
