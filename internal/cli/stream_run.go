@@ -51,7 +51,7 @@ var engineKeys = []struct {
 }{
 	{hub.EngineBenthos, []string{"input", "output", "pipeline"}},
 	{hub.EngineProcess, []string{"command"}},
-	{hub.EngineNode, []string{"labels", "limits", "secrets", "secret_sources", "log_level"}},
+	{hub.EngineNode, []string{"labels", "limits", "secrets", "log_level"}},
 }
 
 var topKey = regexp.MustCompile(`(?m)^"?([a-z_]+)"?\s*:`)
