@@ -112,9 +112,15 @@ func syntaxFault(content string, err error) hub.Lint {
 	return l
 }
 
-// lookAhead is how many lines a value may go on that is not readable in parts, for being told apart from a fault.
-const lookAhead = 20
+const (
+	// lookAhead is how many lines a value may go on that is not readable in parts, for being told apart from a fault.
+	lookAhead = 20
+	// maxReread bounds, in bytes, what is read again and again to find a fault: a second's work. It is enough for contents
+	// that people write.
+	maxReread = 2 << 20
+)
 
+// faultyLine is the line after which the content stops being readable; 0 if that takes too long to find.
 func faultyLine(content string) int {
 	ends := []int{0}
 	for i, c := range []byte(content) {
@@ -126,7 +132,11 @@ func faultyLine(content string) int {
 		ends = append(ends, len(content))
 	}
 	good, bad := 0, len(ends)-1
-	readable := func(lines int) bool { return readError(content[:ends[lines]]) == nil }
+	reread := 0
+	readable := func(lines int) bool {
+		reread += ends[lines]
+		return reread <= maxReread && readError(content[:ends[lines]]) == nil
+	}
 	for range 8 {
 		for bad-good > 1 {
 			if middle := (good + bad) / 2; readable(middle) {
@@ -143,6 +153,9 @@ func faultyLine(content string) int {
 			break
 		}
 		good, bad = further, len(ends)-1
+	}
+	if reread > maxReread {
+		return 0
 	}
 	return good + 1
 }

@@ -1,6 +1,7 @@
 package strict_test
 
 import (
+	"strings"
 	"testing"
 
 	"freehold.dev/freehold/internal/agent/engine/strict"
@@ -23,5 +24,13 @@ func TestSyntaxErrorsHaveTheirLine(t *testing.T) {
 		if len(lints) != 1 || lints[0].Line != line || lints[0].Column < 1 {
 			t.Errorf("%q: %+v, want line %d", content, lints, line)
 		}
+	}
+}
+
+func TestAFaultInALargeContentIsTold(t *testing.T) {
+	const lines = 50_000
+	_, lints := strict.Parse(strings.Repeat("- [a]\n", lines) + "}")
+	if len(lints) != 1 || lints[0].Line < 1 || lints[0].Line > lines+1 {
+		t.Errorf("%+v", lints)
 	}
 }
