@@ -288,7 +288,9 @@ func TestLogsOfNodesThatCannotAnswer(t *testing.T) {
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	logs = later(func() (protocol.LogAnswer, error) { return w.presence.Logs(ctx, "node-a", "orders", api.LogQuery{Wait: time.Minute}) })
+	logs = later(func() (protocol.LogAnswer, error) {
+		return w.presence.Logs(ctx, "node-a", "orders", api.LogQuery{Wait: time.Minute})
+	})
 	eventually(t, "the request", func() bool { return len(a.poll().Requests) == 1 })
 	cancel() // who asked has gone
 	if l := soon(t, "the end", logs); !errors.Is(l.err, context.Canceled) {
