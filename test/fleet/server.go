@@ -67,7 +67,7 @@ func StartServer(tb testing.TB, bin string) *Server {
 // Start runs the server on the data that it has, and answers when it is ready.
 func (s *Server) Start() {
 	s.tb.Helper()
-	s.cmd = exec.Command(s.bin, "server", "--data", s.data(), "--listen", "127.0.0.1:0",
+	s.cmd = exec.CommandContext(context.Background(), s.bin, "server", "--data", s.data(), "--listen", "127.0.0.1:0",
 		"--tls-cert", s.certFile(), "--tls-key", s.keyFile(), "--log-level", "warn")
 	s.cmd.Env = append(os.Environ(), "FREEHOLD_ADMIN_PASSWORD="+password)
 	s.cmd.Stderr = os.Stderr
@@ -119,15 +119,15 @@ func (s *Server) CPU() time.Duration {
 	}
 	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
-	var ticks time.Duration
+	ticks := 0
 	for _, field := range fields[11:13] { // in user mode, and in the kernel for it
 		n, err := strconv.Atoi(field)
 		if err != nil {
 			s.tb.Fatal(err)
 		}
-		ticks += time.Duration(n)
+		ticks += n
 	}
-	return ticks * (time.Second / 100)
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 func (s *Server) proc(file, field string) float64 {

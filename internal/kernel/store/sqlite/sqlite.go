@@ -34,7 +34,7 @@ type Options struct {
 	// Readers is the number of views that can run at one time (default 4).
 	Readers int
 	// RecentBytes bounds the recent changes held in memory for watchers, in about the bytes that they take
-	// (default 16 MiB).
+	// (default 8 MiB).
 	RecentBytes int
 }
 
@@ -46,7 +46,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.KeepEntries, 10_000)
 	setDefault(&o.CompactEvery, 10*time.Minute)
 	setDefault(&o.Readers, 4)
-	setDefault(&o.RecentBytes, 16<<20)
+	setDefault(&o.RecentBytes, 8<<20)
 	return o
 }
 
