@@ -46,7 +46,7 @@ func (i *Intent) Observe(now time.Time, o *Observed, e Evidence) bool {
 	case o.Generation > i.Generation:
 		return i.overtaken(now, o) || changed
 	case o.Generation == i.Generation:
-		return i.adopted(now, o) || changed
+		return i.adopted(now, o, e) || changed
 	default:
 		return i.behind(now, e) || changed
 	}
@@ -97,7 +97,7 @@ func (i *Intent) overtaken(now time.Time, o *Observed) bool {
 const CodeNodeAhead = "node_ahead"
 
 // adopted: the node has the generation, and is not there yet.
-func (i *Intent) adopted(now time.Time, o *Observed) bool {
+func (i *Intent) adopted(now time.Time, o *Observed, e Evidence) bool {
 	if i.State == Converged {
 		// It was there: the agent brings it back by itself.
 		return false
@@ -118,7 +118,9 @@ func (i *Intent) adopted(now time.Time, o *Observed) bool {
 	case a.State == Ambiguous && a.AcknowledgedAt == nil:
 		a.AcknowledgedAt, changed = &now, true
 	}
-	if i.AwaitReport != nil {
+	// Nobody answered, and a full report is the answer: the node has the generation, and is not there.
+	again := i.AwaitReport != nil && i.Attempt.doubtful() && e.Full && o.Settled()
+	if i.AwaitReport != nil && (again || !i.Attempt.doubtful()) {
 		i.AwaitReport, i.Failure, changed = nil, nil, true
 	}
 	if f := o.Failure; f != nil && o.Settled() && !i.Attempt.Active() && (i.State == Converging || i.State == Retrying) {
@@ -130,6 +132,11 @@ func (i *Intent) adopted(now time.Time, o *Observed) bool {
 			copied := *f
 			i.Failure, changed = &copied, true
 		}
+	}
+	if again && i.State == Converging {
+		// Asked again, a node that has the target changes nothing; one that has another under this number (the hub was
+		// restored from a backup) says so. A restart that it does not tell of is not asked for twice.
+		i.notTaken(now, true)
 	}
 	if changed {
 		i.UpdatedAt = now

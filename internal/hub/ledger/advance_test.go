@@ -48,7 +48,7 @@ func TestWhatAnIntentNeedsNext(t *testing.T) {
 	expect(i.ID, Step{Node: "n", FullRequired: true})
 	a.take(lost[0])
 	a.tell(true)
-	expect(i.ID, Step{Node: "n"})
+	expect(i.ID, Step{Node: "n", FullRequired: true})
 	a.broken = &hub.Failure{Class: hub.Transient, Code: "start_failed"}
 	a.act()
 	a.tell(false)
