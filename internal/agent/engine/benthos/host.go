@@ -26,6 +26,8 @@ import (
 const (
 	readyPoll     = 20 * time.Millisecond
 	metricsPeriod = time.Second
+	// listenTime is how long an HTTP server has to tell that it cannot listen.
+	listenTime = 250 * time.Millisecond
 )
 
 // Host runs one stream: the whole of a hidden subcommand of the agent, which answers the status to exit with. The job
@@ -77,7 +79,8 @@ func (h *host) run(terminated <-chan os.Signal) *hub.Failure {
 	go func() { ended <- stream.Run(context.Background()) }()
 	stop, stopped := context.WithCancel(context.Background())
 	var watchers sync.WaitGroup
-	watchers.Go(func() { h.awaitReady(stop, endpoints) })
+	starting, started := context.WithCancel(stop)
+	watchers.Go(func() { h.awaitReady(starting, endpoints) })
 	watchers.Go(func() { h.reportMetrics(stop) })
 	defer func() {
 		stopped()
@@ -85,6 +88,7 @@ func (h *host) run(terminated <-chan os.Signal) *hub.Failure {
 		c := h.counters.read()
 		h.tell(notice{Metrics: &c})
 	}()
+	defer started()
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -96,6 +100,7 @@ func (h *host) run(terminated <-chan os.Signal) *hub.Failure {
 		h.drain(stream)
 		return nil
 	case failure := <-h.failed:
+		started() // what failed does not become ready while it is drained
 		h.drain(stream)
 		return &failure
 	}
@@ -214,6 +219,14 @@ func (h *host) awaitReady(ctx context.Context, e *endpoints) {
 	for !e.isReady() {
 		select {
 		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if strings.Contains(h.job.Config, "http_server") {
+		// Such a component is ready before its server listens, and that it cannot is told later.
+		select {
+		case <-time.After(listenTime):
 		case <-ctx.Done():
 			return
 		}

@@ -138,6 +138,11 @@ func TestServerThatCannotListenIsAFailure(t *testing.T) {
 	defer taken.Close()
 	r := n.start(httpPipeline(taken.Addr().String(), "http://127.0.0.1:1"))
 	n.ended(r)
+	select {
+	case <-r.Ready():
+		t.Error("it was ready")
+	default:
+	}
 	if f := r.Err(); f == nil || f.Class != hub.Transient || f.Code != "listen_failed" || !strings.Contains(f.Message, "address already in use") {
 		t.Errorf("failure = %+v", f)
 	}
