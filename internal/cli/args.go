@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -25,4 +26,18 @@ func atMost(n int) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// noCommand is for a command whose arguments are commands: one that reaches it is none of them.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	_, above, _ := strings.Cut(cmd.CommandPath(), " ")
+	text := fmt.Sprintf("there is no command %q", strings.TrimSpace(above+" "+args[0]))
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return &usageError{cmd.CommandPath(), errors.New(text)}
 }

@@ -50,16 +50,7 @@ func Attach(root *cobra.Command, o Options) {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	if root.RunE == nil && root.Run == nil {
-		root.Args = func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				text := fmt.Sprintf("there is no command %q", args[0])
-				if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-					text += ": did you mean " + strings.Join(near, " or ") + "?"
-				}
-				return &usageError{cmd.CommandPath(), errors.New(text)}
-			}
-			return nil
-		}
+		root.Args = noCommand
 		root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	root.SuggestionsMinimumDistance = 2

@@ -83,7 +83,8 @@ func TestStreamsAtTheTerminal(t *testing.T) {
 		"stream stop local/orders", "stream start local/orders --if-generation 1", "stream restart local/orders", "stream start local/orders", "stream restart local/orders",
 		"stream rollback local/orders", "stream remove orders -n local", "stream stop local/none", "stream run orders -f orders.yaml", "stream run local/orders",
 		"stream run local/x -f odd.yaml", "stream run local/x -f none.yaml", "stream run far/orders -n local -f orders.yaml", "stream run nowhere/orders -f orders.yaml",
-		"stream run local/orders -f orders.yaml --if-generation 0")
+		"stream run local/orders -f orders.yaml --if-generation 0", "stream list --convergence broken", "stream run local/x -f orders.yaml --config-version cfg-1",
+		"stream lst", "stream launch")
 	golden(t, "stream", text)
 }
 

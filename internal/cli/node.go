@@ -196,11 +196,12 @@ func (a *app) tellEnrolment(out outputFlags, got *client.NodeEnrolment, done str
 	if x.Fingerprint != "" {
 		command += " --fingerprint " + x.Fingerprint
 	}
-	if x.CertificateAuthority != "" {
+	byAuthority := x.Fingerprint == "" && x.CertificateAuthority != "" // a fingerprint is trusted alone
+	if byAuthority {
 		command += " --certificate-authority ca.pem"
 	}
 	a.printf("%s\nfreehold-agent run\n", command)
-	if x.CertificateAuthority != "" {
+	if byAuthority {
 		a.notef("\nca.pem is %s: copy it to the node.\n", x.CertificateAuthority)
 	}
 	if client.IsLoopback(server.Hostname()) {
@@ -358,6 +359,9 @@ func (a *app) completeStreams(f *nodeFlag) completer {
 		streams, err := streamsOf(ctx, h, f.node)
 		var names []string
 		for i := range streams {
+			if removed(&streams[i]) {
+				continue
+			}
 			name := streamNoun.name(&streams[i])
 			if f.node != "" {
 				name = streams[i].StreamID

@@ -132,7 +132,7 @@ func show[R any](a *app, out outputFlags, n noun[R], read func(client.Hub) (*R, 
 // parentCommand is a command that only has others below it.
 func parentCommand(use, short, long string, sub ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Args: atMost(0),
+		Use: use, Short: short, Long: long, Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(sub...)

@@ -220,6 +220,9 @@ func (a *app) streamListCommand() *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List streams", Args: atMost(0),
 		Example: "  freehold stream list\n  freehold stream list --node local -o wide\n  freehold stream list --convergence blocked -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if convergence != "" && !slices.Contains(convergences, convergence) {
+				return &usageError{cmd.CommandPath(), fmt.Errorf("--convergence %s: choose one of %s", convergence, strings.Join(convergences, ", "))}
+			}
 			return list(a, out, streamNoun, func(h client.Hub) ([]client.Stream, error) {
 				streams, err := streamsOf(cmd.Context(), h, nodes.node)
 				return slices.DeleteFunc(streams, func(s client.Stream) bool {
@@ -238,10 +241,11 @@ func (a *app) streamListCommand() *cobra.Command {
 // removed tells of a stream that was removed, and is.
 func removed(s *client.Stream) bool { return hub.Removed(s.Desired, s.Convergence) }
 
+var convergences = []string{"unknown", "pending", "applying", "in_sync", "degraded", "blocked"}
+
 func addConvergenceFlag(cmd *cobra.Command, convergence *string) {
 	cmd.Flags().StringVar(convergence, "convergence", "", "those of this convergence only: unknown, pending, applying, in_sync, degraded or blocked")
-	_ = cmd.RegisterFlagCompletionFunc("convergence", cobra.FixedCompletions(
-		[]string{"unknown", "pending", "applying", "in_sync", "degraded", "blocked"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("convergence", cobra.FixedCompletions(convergences, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // streamsOf reads the streams of a node, or of all nodes. What is declared of the nodes themselves is not among them.

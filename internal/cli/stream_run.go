@@ -128,7 +128,7 @@ func (a *app) streamRunCommand() *cobra.Command {
 	f.add(cmd)
 	return a.streamCommandFor(cmd, func(ctx context.Context, r streamRef) error {
 		if (config.file == "") == (version == "") {
-			return &usageError{cmd.CommandPath(), errors.New("name the configuration: a file with -f, or one that was published with --config-version")}
+			return &usageError{cmd.CommandPath(), errors.New("name one configuration: a file with -f, or one that was published with --config-version")}
 		}
 		h, err := a.hubAPI()
 		if err != nil {
