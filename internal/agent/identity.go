@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNotEnrolled means that the data folder has no node's identity.
-var ErrNotEnrolled = errors.New("this node is not enrolled: run freehold-agent enroll with a token from the hub")
+var ErrNotEnrolled = errors.New("this node is not enrolled: run freehold-agent enroll, as freehold node register prints it")
 
 // Identity is who the node is to its hub. The store's file is as secret as it.
 type Identity struct {

@@ -17,7 +17,7 @@ var (
 	ErrNoRollback = errors.New("there is no config version to roll back to: none but the present one has converged")
 
 	// ErrEnrolment means that the enrolment token is wrong, expired, or was used with another key; which of these is not told.
-	ErrEnrolment = errors.New("the enrolment token is not valid: make a new one with POST /api/v1/nodes/{node_id}/enrolment")
+	ErrEnrolment = errors.New("the enrolment token is not valid (any more): make a new one with freehold node enrol")
 	// ErrNotEnrolled means that the node does not exist (any more), or the credential is not its current one.
 	ErrNotEnrolled = errors.New("this agent is not enrolled as that node: enrol it again")
 	// ErrSessionSuperseded means that a newer boot of the node is known.
