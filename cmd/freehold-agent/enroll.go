@@ -17,8 +17,8 @@ const tokenVariable = "FREEHOLD_ENROLMENT_TOKEN"
 
 func enrollCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "enroll", Short: "Make this machine a node of a hub", Args: cobra.NoArgs,
-		Long: `Makes a key for this node and makes it known to the hub, with a token that "freehold node register" printed. The token
+		Use: "enroll", Aliases: []string{"enrol"}, Short: "Make this machine a node of a server", Args: cobra.NoArgs,
+		Long: `Makes a key for this node and makes it known to the server, with a token that "freehold node register" printed. The token
 is good once; when the answer is lost, the same command may be repeated. A running agent of the same folder has to be
 stopped before.`,
 		Example: `  freehold-agent enroll --server https://hub.example.com:8080 --node node-a --token TOKEN
@@ -27,11 +27,11 @@ stopped before.`,
 	}
 	dataFlag(cmd)
 	f := cmd.Flags()
-	f.String("server", "", "the base URL of the hub")
+	f.String("server", "", "the base URL of the Freehold server")
 	f.String("node", "", "the node's id, as it was registered")
 	f.String("token", "", "the enrolment token; - reads it from the standard input; default: $"+tokenVariable)
-	f.String("certificate-authority", "", "a PEM file of the authorities that the hub's certificate is checked against")
-	f.String("fingerprint", "", "the SHA-256 of the hub's own certificate, instead of asking any authority")
+	f.String("certificate-authority", "", "a PEM file of the authorities that the server's certificate is checked against")
+	f.String("fingerprint", "", "the SHA-256 of the server's own certificate, instead of asking any authority")
 	f.StringToString("label", nil, "a label of the node, name=value; may be repeated")
 	return cmd
 }

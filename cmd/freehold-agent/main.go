@@ -25,7 +25,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := rootCommand().ExecuteContext(ctx); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "Error:", err)
+		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
@@ -78,7 +78,7 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the agent", Args: cobra.NoArgs,
 		Long: `Runs the streams of this node until it is stopped by SIGINT or SIGTERM; they are drained then. The node has to be
-enrolled. What was accepted runs with the hub gone too, and after a reboot. Logs go to the standard error, as JSON.`,
+enrolled. What was accepted runs with the server gone, too, and after a reboot. Logs go to the standard error, as JSON.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := config(cmd)
 			if err != nil {

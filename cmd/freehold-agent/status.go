@@ -16,7 +16,7 @@ import (
 
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the node's streams and its connection to the hub", Args: cobra.NoArgs,
+		Use: "status", Short: "Show the node's streams and its connection to the server", Args: cobra.NoArgs,
 		Long: `Shows what the agent knows, from the agent when it runs, else from what it left in its data folder.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, _ := cmd.Flags().GetString("data")
