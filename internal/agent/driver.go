@@ -11,6 +11,7 @@ import (
 
 	"freehold.dev/freehold/client/agentapi"
 	"freehold.dev/freehold/internal/agent/engine"
+	"freehold.dev/freehold/internal/agent/secrets"
 	"freehold.dev/freehold/internal/agent/streamlog"
 	"freehold.dev/freehold/internal/hub"
 )
@@ -28,6 +29,9 @@ type driver struct {
 
 	kick chan struct{}
 	work sync.WaitGroup
+
+	// mask hides secrets in what streams log, and in what is told of their failures.
+	mask secrets.Mask
 
 	mu   sync.Mutex
 	runs map[string]*liveRun
@@ -118,9 +122,17 @@ func (d *driver) engine(e Effect) (engine.Engine, *hub.Failure) {
 func (d *driver) spec(e Effect) engine.Spec {
 	c := d.node.current.Load()
 	return engine.Spec{
-		Stream: e.Stream, Token: e.Token, Content: e.Content, Secret: d.node.secret, Limits: c.EngineLimits(),
-		Log: func(source, line string) { d.logs.Append(e.Stream, source, line) },
+		Stream: e.Stream, Token: e.Token, Content: e.Content, Secret: d.mask.Over(d.node.secret), Limits: c.EngineLimits(),
+		Log: func(source, line string) { d.logs.Append(e.Stream, source, d.mask.Hide(line)) },
 	}
+}
+
+// hide takes secrets out of a failure's message. It changes the failure.
+func (d *driver) hide(why *hub.Failure) *hub.Failure {
+	if why != nil {
+		why.Message = d.mask.Hide(why.Message)
+	}
+	return why
 }
 
 func (d *driver) say(e Effect, format string, args ...any) {
@@ -140,7 +152,7 @@ func (d *driver) check(ctx context.Context, e Effect) *hub.Failure {
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	if why = failureOf(checker.Check(ctx, d.spec(e))); why != nil {
+	if why = d.hide(failureOf(checker.Check(ctx, d.spec(e)))); why != nil {
 		d.say(e, "%s is refused: %s", e.ConfigVersion, why.Message)
 	}
 	return why
@@ -157,7 +169,7 @@ func (d *driver) start(ctx context.Context, e Effect) {
 	run, err := eng.Start(limited, d.spec(e))
 	cancel()
 	if err != nil {
-		why := failureOf(err)
+		why := d.hide(failureOf(err))
 		d.say(e, "cannot start: %s", why.Message)
 		d.core.Started(ctx, e.Stream, e.Token, why)
 		return
@@ -196,7 +208,7 @@ func (d *driver) watch(ctx context.Context, e Effect, run engine.Run) {
 	if ending {
 		return
 	}
-	why := run.Err()
+	why := d.hide(cloneFailure(run.Err()))
 	if why != nil {
 		d.say(e, "ended: %s", why.Message)
 	} else {

@@ -56,7 +56,7 @@ func (e *fakeEngine) Start(ctx context.Context, s engine.Spec) (engine.Run, erro
 		if err != nil {
 			return nil, &engine.Error{Failure: hub.Failure{Class: hub.Transient, Code: "secret_missing", Message: err.Error()}}
 		}
-		s.Log("engine", "the secret has "+fmt.Sprint(len(value))+" letters")
+		s.Log("engine", "the secret has "+fmt.Sprint(len(value))+" letters: "+value)
 	}
 	r := &fakeRun{engine: e, spec: s, ready: make(chan struct{}), done: make(chan struct{})}
 	e.mu.Lock()
@@ -283,7 +283,7 @@ func TestASecretAndTheNodesConfigurationReachAStream(t *testing.T) {
 	if got := n.engine.run("orders").spec.Limits.MemoryMiB; got != 64 {
 		t.Errorf("the limit is %d MiB", got)
 	}
-	h.Logs("orders", "the secret has 4 letters")
+	h.Logs("orders", "the secret has 4 letters: •••")
 	if s, err := agent.ReadStatus(t.Context(), n.data); err != nil || s.Labels["site"] != "berlin" {
 		t.Errorf("%+v %v", s, err)
 	}
