@@ -237,8 +237,9 @@ func (p *Process) order(o order) {
 	if err != nil {
 		return
 	}
-	// A shim that does not listen has ended.
+	// A shim that does not listen has ended, or was stopped.
 	_, _ = p.orders.Write(append(line, '\n'))
+	_ = p.shim.Process.Signal(syscall.SIGCONT)
 }
 
 // Done is closed when no process of the run is left.
@@ -257,10 +258,14 @@ func (p *Process) Stop(ctx context.Context) error {
 	p.stopped = p.stopped || !p.exited
 	p.mu.Unlock()
 	p.order(order{Stop: true})
+	// The shim keeps the grace. It is not waited for without end: the program may have stopped it.
+	grace := time.NewTimer(p.program.StopTimeout + shimGrace)
+	defer grace.Stop()
 	select {
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
+	case <-grace.C:
 	}
 	p.Kill()
 	// The kernel ends what is killed, but for what hangs in a system call.
@@ -272,8 +277,18 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 }
 
-// Kill ends the run by force and does not wait.
-func (p *Process) Kill() { p.order(order{Kill: true}) }
+// shimGrace is how long a shim may take to do what it was told to.
+const shimGrace = 5 * time.Second
+
+// Kill ends the run by force and does not wait. A shim that does not do it is killed itself, and then what it leaves.
+func (p *Process) Kill() {
+	p.order(order{Kill: true})
+	late := time.AfterFunc(shimGrace, func() { _ = p.shim.Process.Kill() })
+	go func() {
+		<-p.done
+		late.Stop()
+	}()
+}
 
 // Usage of all processes of the run, the last known when it ended.
 func (p *Process) Usage() Usage {

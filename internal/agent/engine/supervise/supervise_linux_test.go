@@ -403,6 +403,33 @@ func TestNothingOutlivesAKilledSupervisor(t *testing.T) {
 	}
 }
 
+func TestProgramThatStopsItsSupervisorCanBeStopped(t *testing.T) {
+	var out lines
+	started := filepath.Join(t.TempDir(), "started")
+	program := shell(token(t), `trap '' TERM; echo $PPID >&2; echo $$
+		until [ -e `+started+` ]; do sleep 0.05; done
+		while :; do kill -STOP $PPID; done`, out.add)
+	program.StopTimeout = 10 * time.Millisecond
+	_, p := start(t, program)
+	pid := out.await(t, "stdout ")
+	if err := os.WriteFile(started, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shim := out.await(t, "stderr ")
+	eventually(t, "the supervisor is stopped", func() bool {
+		stat, err := os.ReadFile("/proc/" + shim + "/stat")
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil || ctx.Err() != nil {
+		t.Fatal(err, ctx.Err())
+	}
+	if exit := p.Exit(); !exit.Stopped || alive(t, pid) || alive(t, shim) {
+		t.Fatalf("%+v, and the program or its supervisor is alive", exit)
+	}
+}
+
 func TestSurvivorsOfEarlierAgentsAreCleaned(t *testing.T) {
 	mine, other := token(t), token(t)+"-other"
 	survivor := func(token string) *exec.Cmd {
