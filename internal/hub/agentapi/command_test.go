@@ -12,6 +12,7 @@ import (
 	protocol "freehold.dev/freehold/client/agentapi"
 	"freehold.dev/freehold/internal/hub"
 	"freehold.dev/freehold/internal/hub/api"
+	"freehold.dev/freehold/internal/hub/problem"
 	"freehold.dev/freehold/internal/kernel/rest"
 	"freehold.dev/freehold/internal/kernel/store"
 )
@@ -260,6 +261,7 @@ func TestLogsAreFetchedFromTheNode(t *testing.T) {
 	}
 	answer := protocol.LogAnswer{Lines: []protocol.LogLine{{Time: w.clock.Now(), Source: "stdout", Text: "hello"}}, Next: 8}
 	wantCode(t, b.client.AnswerRequest(t.Context(), q.RequestID, answer), http.StatusNotFound, protocol.CodeNotFound)
+	wantCode(t, a.client.AnswerRequest(t.Context(), q.RequestID, protocol.LogAnswer{Next: -1}), http.StatusUnprocessableEntity, problem.CodeValidationFailed)
 	if err := a.client.AnswerRequest(t.Context(), q.RequestID, answer); err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,11 @@ func (s *service) answer(ctx context.Context, in *answerInput) (*struct{}, error
 		f.add("lines", "must not be more than %d", maxLines)
 		return nil, f.err()
 	}
+	if in.Body.Next < 0 {
+		var f faults
+		f.add("next", "must not be negative")
+		return nil, f.err()
+	}
 	if err := s.view(ctx, func(store.Reader, *hub.Node) error { return nil }); err != nil {
 		return nil, err
 	}
