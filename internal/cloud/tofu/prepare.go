@@ -30,8 +30,12 @@ func Prepare(ctx context.Context, root string, b Binary) (template string, err e
 	if err := os.MkdirAll(template, 0o700); err != nil {
 		return "", err
 	}
-	if err := writeFile(filepath.Join(root, "tofurc"), []byte(cliConfig)); err != nil {
-		return "", err
+	// Not written without need: a server whose disk is full can start, and answer what it knows.
+	rc := filepath.Join(root, "tofurc")
+	if there, err := os.ReadFile(rc); err != nil || string(there) != cliConfig {
+		if err := writeFile(rc, []byte(cliConfig)); err != nil {
+			return "", err
+		}
 	}
 	if initialised(template) {
 		return template, nil
@@ -53,7 +57,7 @@ func Prepare(ctx context.Context, root string, b Binary) (template string, err e
 	defer empty.Close() //nolint:errcheck // nothing of it is left to lose
 	cmd := exec.CommandContext(ctx, b.Path, "init", "-input=false", "-no-color")
 	cmd.Dir = template
-	cmd.Env = environment{CLIConfig: filepath.Join(root, "tofurc"), Backend: "http://" + l.Addr().String(), Passphrase: "no state is read here"}.list()
+	cmd.Env = environment{CLIConfig: rc, Backend: "http://" + l.Addr().String(), Passphrase: "no state is read here"}.list()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("tofu init in %s: %w: %s", template, err, bytes.TrimSpace(out))
 	}
