@@ -37,19 +37,12 @@ func (s *service) renew(ctx context.Context, in *sessionInput) (*sessionOutput, 
 	if err := s.speaks(b.ProtocolVersion); err != nil {
 		return nil, err
 	}
-	remote := rest.Request(ctx).RemoteAddr
-	if after := s.throttle.wait(remote); after > 0 {
-		s.metrics.session(outcomeLimited)
-		return nil, tooMany(after)
-	}
 	c, refusal := s.tokens.verifyRefresh(b.RefreshCredential)
 	if refusal == nil && c.Subject != b.NodeID {
 		refusal = unauthorized("the refresh credential is another node's")
 	}
 	if refusal != nil {
-		s.throttle.failed(remote)
-		s.metrics.session(outcomeRefused)
-		return nil, refusal
+		return nil, s.unproven(ctx, refusal)
 	}
 	if err := s.prove(ctx, c, b); err != nil {
 		return nil, err
@@ -64,6 +57,19 @@ func (s *service) renew(ctx context.Context, in *sessionInput) (*sessionOutput, 
 	}
 	s.metrics.session(outcomeAccepted)
 	return &sessionOutput{Body: session}, nil
+}
+
+// unproven counts a failure of the caller's address. Who proves to be a node is not held up by others behind its address who
+// fail; they are told to wait when they failed too often.
+func (s *service) unproven(ctx context.Context, refusal error) error {
+	remote := rest.Request(ctx).RemoteAddr
+	if after := s.throttle.wait(remote); after > 0 {
+		s.metrics.session(outcomeLimited)
+		return tooMany(after)
+	}
+	s.throttle.failed(remote)
+	s.metrics.session(outcomeRefused)
+	return refusal
 }
 
 // prove looks the node's key up and checks the signature with it.
@@ -87,10 +93,8 @@ func (s *service) prove(ctx context.Context, c *claims, b *protocol.SessionReque
 	signature, err := base64.StdEncoding.DecodeString(b.Signature)
 	if err != nil || len(key) != ed25519.PublicKeySize ||
 		!ed25519.Verify(key, protocol.SessionStatement(b.NodeID, b.BootID, b.Challenge), signature) {
-		s.throttle.failed(rest.Request(ctx).RemoteAddr)
-		s.metrics.session(outcomeRefused)
 		s.tellRefused(ctx, "renew-agent-session", c.Subject, problem.CodeUnauthorized)
-		return unauthorized("the signature is not the node's: the key that it enrolled with has to sign")
+		return s.unproven(ctx, unauthorized("the signature is not the node's: the key that it enrolled with has to sign"))
 	}
 	return nil
 }
