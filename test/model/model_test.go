@@ -19,7 +19,7 @@ import (
 const (
 	checks      = 1500
 	shortChecks = 2000 // of which rapid makes a fifth
-	shortBudget = 20 * time.Second
+	shortBudget = 10 * time.Second
 )
 
 func TestMain(m *testing.M) {
