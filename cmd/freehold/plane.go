@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
@@ -38,6 +39,10 @@ import (
 // shutdownGrace is how long a stopping plane waits for its runs of OpenTofu.
 const shutdownGrace = 20 * time.Second
 
+// gcPercent trades some processor for memory: a server is often the smallest machine of an installation. The environment's
+// GOGC comes first.
+const gcPercent = 50
+
 // plane is the management plane, joined from its parts.
 type plane struct {
 	settings settings
@@ -58,6 +63,9 @@ type plane struct {
 // runPlane builds the plane, calls ready when it serves, and runs it until ctx ends; so may ready. It stops in the order of its
 // layers: requests and controllers, runs of OpenTofu, the store.
 func runPlane(ctx context.Context, s settings, ready func(context.Context, *plane) error) (err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	p := &plane{settings: s}
 	if p.logger, err = s.logger(); err != nil {
 		return err
